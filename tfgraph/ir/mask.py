@@ -1,0 +1,235 @@
+"""Masks and biases as values: what a mask is, not yet what it does (that is `ops.masking`).
+
+A mask is a frozen dataclass with structure. Its tensors are operands of the op that applies it.
+True means *may attend*. `a & b` allows what both allow; biases join the same way and are added.
+May import: dim.
+
+    causal()                      query i sees keys j <= i
+    causal(past)                  query i stands at position past + i
+    window(left=128)              keys at most 128 before, none after unless right says so
+    padding(t)                    t: i64[batch] lengths, or bool/int[batch, keys], nonzero is real
+    prefix(lengths)               keys j < lengths[b] are seen by all queries, the rest causally
+    segments(ids)                 only keys of the same segment
+    dense(t)                      any bool tensor that broadcasts to [batch, heads, query, key]
+    bias(t)                       a tensor added to the scores
+    alibi(slopes)                 a penalty that grows with distance, added to the scores
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.ir.dim import Dim, as_dim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tfgraph.ir.dim import DimLike
+
+# A mask's tensors are IR values in a graph, traced values in the DSL, arrays in an evaluator.
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Base of all masks and biases."""
+
+    def __and__(self, other: Mask) -> Mask:
+        return All(self.parts + other.parts)
+
+    @property
+    def parts(self) -> tuple[Mask, ...]:
+        """The masks and biases that are applied together, in order."""
+        return (self,)
+
+    def tensors(self) -> Iterator[Tensor]:
+        """The operands, in the order of the text."""
+        for item in fields(self):
+            if item.metadata.get("tensor"):
+                yield getattr(self, item.name)
+
+    def map(self, f: Callable[[Tensor], Tensor], dims: Callable[[Dim], Dim] = lambda d: d) -> Mask:
+        """The same structure with `f` of each tensor and `dims` of each dimension."""
+        changes: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.metadata.get("tensor"):
+                changes[item.name] = f(value)
+            elif isinstance(value, Dim):
+                changes[item.name] = dims(value)
+        return replace(self, **changes)
+
+    def dims(self) -> Iterator[Dim]:
+        """The dimensions among the fields."""
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, Dim):
+                yield value
+
+    def __str__(self) -> str:
+        return render_mask(self, str)
+
+
+def _tensor() -> Any:
+    return field(metadata={"tensor": True})
+
+
+@dataclass(frozen=True)
+class Causal(Mask):
+    """Query i, at position offset + i, sees keys j <= offset + i. `offset` None: lengths agree."""
+
+    offset: Dim | None = None
+
+
+@dataclass(frozen=True)
+class Window(Mask):
+    """Keys from `left` before to `right` after the query's position; None is unbounded."""
+
+    left: Dim | None = None
+    right: Dim | None = None
+    offset: Dim | None = None
+
+
+@dataclass(frozen=True)
+class Padding(Mask):
+    """Keys that are real: lengths [batch] (j < length), or a keep mask [batch, keys]."""
+
+    keep: Tensor = _tensor()
+
+
+@dataclass(frozen=True)
+class Prefix(Mask):
+    """Keys j < length[batch] are seen by every query, later keys causally."""
+
+    length: Tensor = _tensor()
+    offset: Dim | None = None
+
+
+@dataclass(frozen=True)
+class Segments(Mask):
+    """Queries see keys of the same segment: ids [batch, query] and [batch, key]."""
+
+    query: Tensor = _tensor()
+    key: Tensor = _tensor()
+
+
+@dataclass(frozen=True)
+class Dense(Mask):
+    """Any bool tensor that broadcasts to the scores."""
+
+    allowed: Tensor = _tensor()
+
+
+@dataclass(frozen=True)
+class Bias(Mask):
+    """A tensor that broadcasts to the scores and is added to them."""
+
+    values: Tensor = _tensor()
+
+
+@dataclass(frozen=True)
+class Alibi(Mask):
+    """Adds -slopes[head] * (query position - key position). Press et al. 2022."""
+
+    slopes: Tensor = _tensor()
+    offset: Dim | None = None
+
+
+@dataclass(frozen=True)
+class All(Mask):
+    """The intersection of masks; biases among them add up."""
+
+    items: tuple[Mask, ...]
+
+    @property
+    def parts(self) -> tuple[Mask, ...]:
+        """The members, flat."""
+        return self.items
+
+    def tensors(self) -> Iterator[Tensor]:
+        """The operands of the members, in order."""
+        for item in self.items:
+            yield from item.tensors()
+
+    def map(self, f: Callable[[Tensor], Tensor], dims: Callable[[Dim], Dim] = lambda d: d) -> Mask:
+        """`map` of each member."""
+        return All(tuple(item.map(f, dims) for item in self.items))
+
+    def dims(self) -> Iterator[Dim]:
+        """The dimensions of the members."""
+        for item in self.items:
+            yield from item.dims()
+
+
+KINDS: dict[str, type[Mask]] = {
+    "causal": Causal,
+    "window": Window,
+    "padding": Padding,
+    "prefix": Prefix,
+    "segments": Segments,
+    "dense": Dense,
+    "bias": Bias,
+    "alibi": Alibi,
+}
+_NAMES = {cls: name for name, cls in KINDS.items()}
+
+
+def causal(offset: DimLike | None = None) -> Mask:
+    """Query i sees keys j <= offset + i."""
+    return Causal(_dim(offset))
+
+
+def window(
+    left: DimLike | None = None, right: DimLike | None = None, offset: DimLike | None = None
+) -> Mask:
+    """Keys within `left` before and `right` after the query, itself included."""
+    return Window(_dim(left), _dim(right), _dim(offset))
+
+
+def padding(keep: Tensor) -> Mask:
+    """Keys that are real; `keep` is lengths [batch] or a 0/1 mask [batch, keys]."""
+    return Padding(keep)
+
+
+def prefix(length: Tensor, offset: DimLike | None = None) -> Mask:
+    """A prefix of length[batch] keys seen by all, the rest causally."""
+    return Prefix(length, _dim(offset))
+
+
+def segments(query: Tensor, key: Tensor | None = None) -> Mask:
+    """Only keys whose segment id equals the query's; `key` is `query` unless given."""
+    return Segments(query, query if key is None else key)
+
+
+def dense(allowed: Tensor) -> Mask:
+    """A bool tensor; True may attend."""
+    return Dense(allowed)
+
+
+def bias(values: Tensor) -> Mask:
+    """A tensor added to the scores."""
+    return Bias(values)
+
+
+def alibi(slopes: Tensor, offset: DimLike | None = None) -> Mask:
+    """A penalty that grows with distance, one slope a head."""
+    return Alibi(slopes, _dim(offset))
+
+
+def render_mask(mask: Mask, show: Callable[[Tensor], str]) -> str:
+    """The mask as the textual IR writes it, `show` printing a tensor."""
+    if isinstance(mask, All):
+        return " & ".join(render_mask(item, show) for item in mask.items)
+    shown: list[str] = []
+    for item in fields(mask):
+        value = getattr(mask, item.name)
+        if item.metadata.get("tensor"):
+            shown.append(show(value))
+        elif value != item.default:
+            shown.append(f"{item.name}={value}")
+    return f"{_NAMES[type(mask)]}({', '.join(shown)})"
+
+
+def _dim(value: DimLike | None) -> Dim | None:
+    return None if value is None else as_dim(value)

@@ -1,0 +1,208 @@
+"""`@op`: makes a function the one place of an operation.
+
+Positional-only parameters are operands, keyword-only ones attributes; the annotations say what an
+operand may be (`Array`, `Array | ExactLike`, `Mask`, `Array | None`) and how an attribute is read
+(`DimLike`, `ExactLike`, `DType`). The body is the meaning. May import: ir, array, errors.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+
+from tfgraph.errors import Location, TfgraphError, nearest
+from tfgraph.ir import Dim, DType, Exact, Mask, TensorType, as_dim, dtype, exact, product
+from tfgraph.ops.array import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tfgraph.ir import Attr
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+REGISTRY: dict[str, OpDef] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class OpDef:
+    """All that is known about an op, apart from its emitters in compiled backends.
+
+    kind "core": the body is over `xp`. kind "composite": the body calls other ops, which is both
+    its reference and its expansion.
+    """
+
+    name: str
+    body: Callable[..., Any]
+    infer: Callable[..., TensorType | tuple[TensorType, ...]]
+    kind: str
+    onnx: str | None
+    commutative: bool
+    cost: Callable[..., Dim] | None
+    location: Location
+    operands: tuple[inspect.Parameter, ...] = field(init=False)
+    attributes: Mapping[str, inspect.Parameter] = field(init=False)
+
+    def __post_init__(self) -> None:
+        parameters = inspect.signature(self.body).parameters.values()
+        operands = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
+        attributes = {p.name: p for p in parameters if p.kind == p.KEYWORD_ONLY}
+        if len(operands) + len(attributes) != len(parameters):
+            raise TypeError(f"op {self.name}: operands are positional-only, attributes keyword-only")
+        object.__setattr__(self, "operands", tuple(operands))
+        object.__setattr__(self, "attributes", attributes)
+
+    @property
+    def doc(self) -> str:
+        """The first line of the docstring."""
+        return (inspect.getdoc(self.body) or "").partition("\n")[0]
+
+    def operand(self, i: int) -> inspect.Parameter:
+        """The declaration of operand i; the last one repeats if it is variadic."""
+        if i < len(self.operands):
+            return self.operands[i]
+        if self.operands and self.operands[-1].kind == inspect.Parameter.VAR_POSITIONAL:
+            return self.operands[-1]
+        raise TfgraphError(f"{self.name} takes {len(self.operands)} operands")
+
+    def bind_operands(self, given: Sequence[Any]) -> tuple[Any, ...]:
+        """The operands with numbers made exact and trailing Nones left out; checks their kinds."""
+        required = [p for p in self.operands if p.default is p.empty and p.kind == p.POSITIONAL_ONLY]
+        if len(given) < len(required):
+            raise TfgraphError(f"{self.name}: operand '{required[len(given)].name}' is missing")
+        bound = [self._operand(self.operand(i), value) for i, value in enumerate(given)]
+        while bound and bound[-1] is None:
+            bound.pop()
+        return tuple(bound)
+
+    def _operand(self, parameter: inspect.Parameter, value: Any) -> Any:
+        allowed = str(parameter.annotation)
+        if isinstance(value, int | float | Exact) and not isinstance(value, bool):
+            if "ExactLike" not in allowed:
+                raise TfgraphError(f"{self.name}: '{parameter.name}' must be a tensor, not a number")
+            return exact(value)
+        if value is None:
+            if parameter.default is not None:
+                raise TfgraphError(f"{self.name}: '{parameter.name}' must be given")
+            return None
+        if isinstance(value, Mask) != ("Mask" in allowed):
+            raise TfgraphError(
+                f"{self.name}: '{parameter.name}' must be {'a mask' if 'Mask' in allowed else 'a tensor'}"
+            )
+        return value
+
+    def bind_attrs(self, given: Mapping[str, Any]) -> dict[str, Attr]:
+        """All attributes, given or default, in the signature's order and normal form."""
+        for name in given:
+            if name not in self.attributes:
+                raise TfgraphError(
+                    f"{self.name} has no attribute '{name}'", hint=nearest(name, self.attributes)
+                )
+        bound: dict[str, Attr] = {}
+        for name, parameter in self.attributes.items():
+            value = given.get(name, parameter.default)
+            if value is inspect.Parameter.empty:
+                raise TfgraphError(f"{self.name}: attribute '{name}' is missing")
+            try:
+                bound[name] = _normal(value, str(parameter.annotation))
+            except (ValueError, TypeError) as cause:
+                raise TfgraphError(f"{self.name}: {name}: {cause}") from cause
+        return bound
+
+    def result_types(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
+        """The types of the results for operands' types (scalars take the first tensor's dtype)."""
+        first = next((t for t in operands if isinstance(t, TensorType)), None)
+        types: list[Any] = []
+        for given in operands:
+            if isinstance(given, Exact) and first is not None:
+                if not given.is_integer and not first.dtype.is_float:
+                    raise TfgraphError(f"{self.name}: {given} is not an integer, but {first} holds them")
+                given = TensorType(first.dtype, ())
+            types.append(given)
+        result = self.infer(*types, **attrs)
+        return result if isinstance(result, tuple) else (result,)
+
+    def flops(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Dim:
+        """Floating point operations for operands' types; one an element of results by default."""
+        if self.cost is not None:
+            return self.cost(*operands, **attrs)
+        results = self.result_types(operands, attrs)
+        return sum((product(t.shape) for t in results if t.dtype.is_float), start=as_dim(0))
+
+
+def op(
+    *,
+    infer: Callable[..., TensorType | tuple[TensorType, ...]],
+    onnx: str | None = None,
+    commutative: bool = False,
+    flops: Callable[..., Dim] | None = None,
+    kind: str = "core",
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Register the function as an op under its own name.
+
+    `onnx` names the ONNX operator that means the same. `infer` and `flops` are called like the op,
+    with types in place of arrays. Raises TfgraphError if the name is taken.
+    """
+
+    def register(body: Callable[P, R]) -> Callable[P, R]:
+        name = body.__name__.rstrip("_")
+        where = Location(body.__code__.co_filename, body.__code__.co_firstlineno)
+        if name in REGISTRY:
+            raise TfgraphError(
+                f"op '{name}' is registered twice", where, f"first at {REGISTRY[name].location}"
+            )
+        definition = OpDef(name, body, infer, kind, onnx, commutative, flops, where)
+        REGISTRY[name] = definition
+
+        @functools.wraps(body)
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            return apply_op(definition, args, kwargs)
+
+        return cast("Callable[P, R]", apply)
+
+    return register
+
+
+def apply_op(definition: OpDef, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Apply an op in the domain of its arguments."""
+    operands, attrs = definition.bind_operands(args), definition.bind_attrs(kwargs)
+    if not definition.operands:
+        from tfgraph.ops.trace import current
+
+        return current().apply(definition.name, **attrs)
+    domain = next((a for a in _tensors(operands) if isinstance(a, Array)), None)
+    if domain is None:
+        raise TfgraphError(f"{definition.name}: no operand is a tensor of a graph or an Array")
+    return domain.apply(definition, operands, attrs)
+
+
+def find_op(name: str) -> OpDef:
+    """The op called `name`. Raises TfgraphError with the nearest name if there is none."""
+    if name not in REGISTRY:
+        raise TfgraphError(f"unknown op '{name}'", hint=nearest(name, REGISTRY))
+    return REGISTRY[name]
+
+
+def _tensors(operands: Sequence[Any]) -> list[Any]:
+    return [t for o in operands for t in (o.tensors() if isinstance(o, Mask) else (o,))]
+
+
+def _normal(value: Any, annotation: str) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_normal(item, annotation) for item in value)
+    if value is None or isinstance(value, bool):
+        return value
+    if "DimLike" in annotation and isinstance(value, int | str | Dim):
+        return as_dim(value)
+    if "ExactLike" in annotation and isinstance(value, int | float | Exact):
+        return exact(value)
+    if "DType" in annotation and isinstance(value, str | DType):
+        return dtype(value)
+    if isinstance(value, int) and "int" in annotation:
+        return value
+    if isinstance(value, str) and "str" in annotation:
+        return value
+    raise TypeError(f"expected {annotation.replace('ExactLike', 'a number')}, got {value!r}")

@@ -1,0 +1,119 @@
+"""Run a graph through the bodies of its ops, in any domain; and expand composite ops in a graph.
+
+May import: define, trace, xp, ir, errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Dim, Mask, Node, Value, map_operand
+from tfgraph.ops import xp
+from tfgraph.ops.define import find_op
+from tfgraph.ops.trace import Builder, Traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tfgraph.ir import Graph
+    from tfgraph.ops.array import Array
+
+
+def evaluate(
+    graph: Graph, given: Mapping[str, Array], sizes: Mapping[str, int], like: Array
+) -> Iterator[tuple[Node, tuple[Array, ...]]]:
+    """Each node with its results, in order.
+
+    `given` holds the inputs and parameters by value name, `sizes` the symbols; `like` is any array
+    of the domain. Raises TfgraphError, at the node's place, where an op refuses its operands.
+    """
+    known: dict[str, Any] = dict(given)
+    last = {v.name: i for i, node in enumerate(graph.nodes) for v in node.inputs}
+    kept = {v.name for v in graph.output_values}
+    token = xp.domain.set(like)
+    try:
+        for i, node in enumerate(graph.nodes):
+            results = run_node(node, known, sizes)
+            yield node, results
+            known.update(zip((v.name for v in node.outputs), results, strict=True))
+            for name in {v.name for v in node.inputs}:
+                if last[name] == i and name not in kept:
+                    del known[name]
+    finally:
+        xp.domain.reset(token)
+
+
+def run_node(
+    node: Node, known: Mapping[str, Array], sizes: Mapping[str, int]
+) -> tuple[Array, ...]:
+    """Apply one node to arrays by value name, with symbols replaced by sizes."""
+    definition = find_op(node.op)
+    attrs = {name: _with_sizes(attr, sizes) for name, attr in node.attrs.items()}
+    operands: list[Any] = []
+    for operand in node.operands:
+        if isinstance(operand, Mask):
+            operands.append(operand.map(lambda v: known[v.name], lambda d: d.substitute(sizes)))
+        else:
+            operands.append(known[operand.name] if isinstance(operand, Value) else operand)
+    try:
+        if not operands:
+            result = definition.body(**attrs)
+        else:
+            like = next(known[v.name] for v in node.inputs)
+            result = like.apply(definition, operands, attrs)
+    except IndexError as cause:
+        raise TfgraphError(f"{node.op}: {cause}", node.location) from cause
+    return result if isinstance(result, tuple) else (result,)
+
+
+def _with_sizes(attr: Any, sizes: Mapping[str, int]) -> Any:
+    if isinstance(attr, Dim):
+        return attr.substitute(sizes)
+    if isinstance(attr, tuple):
+        return tuple(_with_sizes(item, sizes) for item in attr)
+    return attr
+
+
+def expand(graph: Graph, which: Callable[[Node], bool] | None = None) -> Graph:
+    """The graph with composite ops (or those that `which` picks) replaced by their bodies.
+
+    Results keep their names. Core ops that are picked are replaced by what their bodies do to
+    traced values.
+    """
+    nodes: list[Node] = []
+    taken = {value.name for value in graph.values()}
+    for node in graph.nodes:
+        definition = find_op(node.op)
+        if not (which(node) if which else definition.kind == "composite"):
+            nodes.append(node)
+            continue
+        nodes += _expansion(node, taken)
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _expansion(node: Node, taken: set[str]) -> list[Node]:
+    """The nodes that the body of the node's op makes; new names are `result.number`."""
+    builder = Builder("expansion")
+    with builder, builder.at(node.location):
+        traced = [map_operand(o, lambda v: Traced(builder, v)) for o in node.operands]  # type: ignore[arg-type, return-value]
+        results = find_op(node.op).body(*traced, **node.attrs)
+    results = results if isinstance(results, tuple) else (results,)
+    names = {r.value: value for r, value in zip(results, node.outputs, strict=True)}
+    base = node.outputs[-1].name
+
+    def rename(value: Value) -> Value:
+        if value in names or value in node.inputs:
+            return names.get(value, value)
+        number = sum(1 for name in taken if name.startswith(f"{base}."))
+        while f"{base}.{number}" in taken:
+            number += 1
+        taken.add(f"{base}.{number}")
+        names[value] = Value(f"{base}.{number}", value.type)
+        return names[value]
+
+    return [
+        replace(inner.map_values(rename), outputs=tuple(map(rename, inner.outputs)))
+        for inner in builder.nodes
+    ]

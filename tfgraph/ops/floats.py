@@ -1,0 +1,216 @@
+"""The float domain: `Array` over NumPy. The reference that every backend is compared with.
+
+An op widens float operands to float64, runs its body there, and rounds its result once to the
+dtype of the graph. Integers and bools are themselves. May import: array, infer, ir; numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.ir import Dim, DType, Exact, Mask, TensorType, as_dim, exact
+from tfgraph.ops.array import Array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tfgraph.ir import DimLike, ExactLike
+    from tfgraph.ops.define import OpDef
+
+    NDArray = np.ndarray[Any, Any]
+
+_BINARY: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "pow": np.power,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "equal": np.equal,
+    "less": np.less,
+    "logical_and": np.logical_and,
+    "logical_or": np.logical_or,
+}
+_UNARY: dict[str, Callable[..., Any]] = {
+    "neg": np.negative,
+    "abs": np.abs,
+    "exp": np.exp,
+    "log": np.log,
+    "sqrt": np.sqrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tanh": np.tanh,
+    "floor": np.floor,
+    "logical_not": np.logical_not,
+}
+_REDUCE: dict[str, Callable[..., Any]] = {"sum": np.sum, "mean": np.mean, "max": np.max}
+
+
+@dataclass(frozen=True, eq=False)
+class FloatArray(Array):
+    """A NumPy array as an `Array`; its shape is made of plain integers."""
+
+    data: NDArray
+
+    @property
+    def type(self) -> TensorType:
+        """The dtype and shape of the array."""
+        return TensorType(DType(str(self.data.dtype)), tuple(as_dim(n) for n in self.data.shape))
+
+    def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        """Widen to float64, run the body, round once to the dtype that inference gives."""
+        types = definition.result_types([_each(o, _type) for o in operands], attrs)
+        result = definition.body(*(_each(o, _widen) for o in operands), **attrs)
+        several = isinstance(result, tuple)
+        rounded = tuple(
+            FloatArray(_round(r.data, t.dtype))
+            for r, t in zip(result if several else (result,), types, strict=True)
+        )
+        return rounded if several else rounded[0]
+
+    def like(self, value: ExactLike) -> FloatArray:
+        """A scalar, rounded once to this dtype."""
+        number = exact(value)
+        return FloatArray(np.asarray(int(number.factor) if number.is_integer else float(number),
+                                     dtype=self.data.dtype))
+
+    def unary(self, f: str) -> FloatArray:
+        """Elementwise."""
+        return FloatArray(erf(self.data) if f == "erf" else _UNARY[f](self.data))
+
+    def binary(self, f: str, other: FloatArray) -> FloatArray:
+        """Elementwise with broadcasting."""
+        return FloatArray(_BINARY[f](self.data, other.data))
+
+    def select(self, yes: FloatArray, no: FloatArray) -> FloatArray:
+        """np.where."""
+        return FloatArray(np.where(self.data, yes.data, no.data))
+
+    def hide(self, allowed: FloatArray) -> FloatArray:
+        """-inf where not allowed."""
+        return FloatArray(np.where(allowed.data, self.data, self.data.dtype.type(-np.inf)))
+
+    def empty(self, axis: int) -> FloatArray:
+        """Whether a row is -inf all along."""
+        return FloatArray(np.all(np.isneginf(self.data), axis=axis, keepdims=True))
+
+    def reduce(self, f: str, axis: int) -> FloatArray:
+        """Along one axis, kept."""
+        return FloatArray(_REDUCE[f](self.data, axis=axis, keepdims=True))
+
+    def scan(self, f: str, axis: int) -> FloatArray:
+        """The running sum."""
+        return FloatArray(np.cumsum(self.data, axis=axis, dtype=self.data.dtype))
+
+    def matmul(self, other: FloatArray) -> FloatArray:
+        """np.matmul."""
+        return FloatArray(np.matmul(self.data, other.data))
+
+    def reshape(self, shape: Sequence[DimLike]) -> FloatArray:
+        """np.reshape."""
+        return FloatArray(self.data.reshape(_sizes(shape)))
+
+    def transpose(self, perm: Sequence[int]) -> FloatArray:
+        """np.transpose."""
+        return FloatArray(self.data.transpose(perm))
+
+    def broadcast(self, shape: Sequence[DimLike]) -> FloatArray:
+        """np.broadcast_to."""
+        return FloatArray(np.broadcast_to(self.data, _sizes(shape)))
+
+    def slice(self, axis: int, start: DimLike, stop: DimLike) -> FloatArray:
+        """A window along one axis."""
+        index = [slice(None)] * self.data.ndim
+        index[axis] = slice(*_sizes((start, stop)))
+        return FloatArray(self.data[tuple(index)])
+
+    def join(self, others: Sequence[FloatArray], axis: int) -> FloatArray:
+        """np.concatenate."""
+        return FloatArray(np.concatenate([self.data, *(o.data for o in others)], axis=axis))
+
+    def take(self, indices: FloatArray, axis: int) -> FloatArray:
+        """np.take; an index out of range raises IndexError, a negative one too."""
+        size = self.data.shape[axis]
+        wrong = (indices.data < 0) | (indices.data >= size)
+        if wrong.any():
+            first = indices.data[wrong].flat[0]
+            raise IndexError(f"index {first} is out of range 0..{size - 1}")
+        return FloatArray(np.take(self.data, indices.data, axis=axis))
+
+    def topk(self, k: int) -> tuple[FloatArray, FloatArray]:
+        """The k largest; a stable sort keeps the lower index first among equals."""
+        order = np.argsort(-self.data, axis=-1, kind="stable")[..., :k].astype(np.int64)
+        return FloatArray(np.take_along_axis(self.data, order, axis=-1)), FloatArray(order)
+
+    def iota(self, length: DimLike) -> FloatArray:
+        """np.arange as int64."""
+        return FloatArray(np.arange(*_sizes((length,)), dtype=np.int64))
+
+    def cast(self, dtype: DType) -> FloatArray:
+        """Rounded to `dtype`, then widened again by the next op."""
+        return FloatArray(_round(self.data, dtype))
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """The NumPy dtype; bfloat16 and int4 come from ml_dtypes."""
+    name: Any = dtype.value
+    if dtype in (DType.bfloat16, DType.int4):
+        import ml_dtypes
+
+        name = getattr(ml_dtypes, dtype.value)
+    found: np.dtype[Any] = np.dtype(name)
+    return found
+
+
+def erf(x: NDArray) -> NDArray:
+    """The error function in float64, within 2 ulp: math.erf on a grid of step 1/32, and the Taylor
+    series around the nearest grid point, whose derivatives follow the Hermite recurrence
+    f'' = -2 x f'."""
+    step, reach = 32, 6
+    finite = np.nan_to_num(np.clip(x.astype(np.float64), -reach, reach))
+    index = np.rint(finite * step).astype(np.int64)
+    center = index / step
+    h = finite - center
+    derivative = 2 / math.sqrt(math.pi) * np.exp(-center * center)
+    earlier = np.zeros_like(derivative)
+    power = h
+    total = derivative * h
+    for n in range(2, 10):
+        derivative, earlier = -2 * center * derivative - 2 * (n - 2) * earlier, derivative
+        power = power * h / n
+        total = total + derivative * power
+    return np.where(np.isnan(x), x, _erf_grid(step, reach)[index + reach * step] + total)
+
+
+@cache
+def _erf_grid(step: int, reach: int) -> NDArray:
+    return np.array([math.erf(i / step) for i in range(-reach * step, reach * step + 1)])
+
+
+def _sizes(dims: Sequence[DimLike]) -> tuple[int, ...]:
+    return tuple(int(as_dim(d)) for d in dims)
+
+
+def _each(operand: Any, f: Any) -> Any:
+    if isinstance(operand, Mask):
+        return operand.map(f)
+    return operand if operand is None or isinstance(operand, Exact | Dim) else f(operand)
+
+
+def _type(array: FloatArray) -> TensorType:
+    return array.type
+
+
+def _widen(array: FloatArray) -> FloatArray:
+    return FloatArray(array.data.astype(np.float64, copy=False)) if array.dtype.is_float else array
+
+
+def _round(data: NDArray, dtype: DType) -> NDArray:
+    target = numpy_dtype(dtype)
+    return data if data.dtype == target else data.astype(target)

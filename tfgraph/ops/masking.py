@@ -1,0 +1,178 @@
+"""What masks do to scores [..., query, key]: which keys are allowed, and what is added.
+
+Every backend has these semantics; this is their definition. May import: xp, infer, ir, errors.
+"""
+
+from __future__ import annotations
+
+from functools import reduce, singledispatch
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Dim, DType, Mask, TensorType, as_dim
+from tfgraph.ir.mask import Alibi, Bias, Causal, Dense, Padding, Prefix, Segments, Window
+from tfgraph.ops import xp
+from tfgraph.ops.infer import broadcast_shapes
+
+if TYPE_CHECKING:
+    from tfgraph.ops.array import Array
+
+
+def apply(scores: Array, mask: Mask) -> Array:
+    """Add the biases, then put -inf where a key is not allowed."""
+    for part in mask.parts:
+        added = bias(part, scores)
+        scores = scores if added is None else xp.add(scores, added)
+    found = [allowed(part, scores) for part in mask.parts]
+    kept = [a for a in found if a is not None]
+    return xp.hide(scores, reduce(xp.logical_and, kept)) if kept else scores
+
+
+def positions(scores: Array, offset: Dim | None) -> tuple[Array, Array]:
+    """Positions of queries [query, 1] and keys [1, key]; queries start at `offset`."""
+    queries, keys = scores.shape[-2:]
+    start = offset or as_dim(0)
+    i = xp.arange(start + queries, like=scores).slice(0, start, start + queries)
+    return xp.expand_dims(i, 1), xp.expand_dims(xp.arange(keys, like=scores), 0)
+
+
+@singledispatch
+def allowed(mask: Mask, scores: Array) -> Array | None:
+    """Bool, broadcastable to the scores; None allows all."""
+    return None
+
+
+@singledispatch
+def bias(mask: Mask, scores: Array) -> Array | None:
+    """What is added to the scores; None adds nothing."""
+    return None
+
+
+@allowed.register(Causal)
+def _causal(mask: Causal, scores: Array) -> Array:
+    i, j = positions(scores, mask.offset)
+    return xp.unary("logical_not", xp.less(i, j))
+
+
+@allowed.register(Window)
+def _window(mask: Window, scores: Array) -> Array | None:
+    i, j = positions(scores, mask.offset)
+    bounds = []
+    if mask.left is not None:
+        bounds.append(xp.less(i, _shift(j, mask.left)))  # i < j + left + 1
+    if mask.right is not None:
+        bounds.append(xp.less(j, _shift(i, mask.right)))
+    return reduce(xp.logical_and, bounds) if bounds else None
+
+
+@allowed.register(Padding)
+def _padding(mask: Padding, scores: Array) -> Array:
+    keep = mask.keep
+    if len(keep.shape) == 1:
+        _, j = positions(scores, None)
+        return xp.less(j, _batch(keep, scores))
+    real = keep if keep.dtype == DType.bool_ else xp.unary("logical_not", xp.equal(keep, 0))
+    return _batch(real, scores)
+
+
+@allowed.register(Prefix)
+def _prefix(mask: Prefix, scores: Array) -> Array:
+    _, j = positions(scores, None)
+    return xp.logical_or(
+        xp.less(j, _batch(mask.length, scores)), _causal(Causal(mask.offset), scores)
+    )
+
+
+@allowed.register(Segments)
+def _segments(mask: Segments, scores: Array) -> Array:
+    ones = [1] * (len(scores.shape) - 3)
+    query = xp.reshape(mask.query, (mask.query.shape[0], *ones, mask.query.shape[1], 1))
+    return xp.equal(query, _batch(mask.key, scores))
+
+
+@allowed.register(Dense)
+def _dense(mask: Dense, scores: Array) -> Array:
+    return mask.allowed  # type: ignore[no-any-return]
+
+
+@bias.register(Bias)
+def _bias(mask: Bias, scores: Array) -> Array:
+    return mask.values  # type: ignore[no-any-return]
+
+
+@bias.register(Alibi)
+def _alibi(mask: Alibi, scores: Array) -> Array:
+    i, j = positions(scores, mask.offset)
+    distance = xp.cast(xp.sub(j, i), scores.dtype)
+    return xp.mul(xp.reshape(mask.slopes, (*mask.slopes.shape, 1, 1)), distance)
+
+
+def _batch(x: Array, scores: Array) -> Array:
+    """x [batch] or [batch, key] with axes of 1 up to the rank of the scores."""
+    rank = len(scores.shape)
+    last = tuple(x.shape[1:]) or (1,)
+    return xp.reshape(x, (x.shape[0], *[1] * (rank - 2), *last))
+
+
+def _shift(position: Array, distance: Dim) -> Array:
+    """position + distance + 1: the first position beyond a bound."""
+    return xp.add(position, int(distance) + 1)
+
+
+def check(mask: Mask, scores: TensorType) -> None:
+    """Check a mask (with types for tensors) against the type of the scores.
+
+    Raises TfgraphError: where query and key lengths differ and no offset is given, or where a
+    tensor does not fit.
+    """
+    if scores.rank < 2:
+        raise TfgraphError(f"scores are [..., query, key], got {scores}")
+    for part in mask.parts:
+        _check_positions(part, scores)
+        _check_tensors(part, scores)
+
+
+def _check_positions(part: Mask, scores: TensorType) -> None:
+    queries, keys = scores.shape[-2:]
+    if not isinstance(part, Causal | Window | Prefix | Alibi):
+        return
+    if part.offset is None and queries != keys:
+        raise TfgraphError(
+            f"{part}: {queries} queries stand before {keys} keys, and no offset says where",
+            hint="give the position of the first query, such as causal(offset=past)",
+        )
+    if isinstance(part, Window):
+        for bound in (part.left, part.right):
+            if bound is not None and (not bound.is_const or int(bound) < 0):
+                raise TfgraphError(f"window: {bound} is not a distance of at least 0")
+
+
+def _check_tensors(part: Mask, scores: TensorType) -> None:
+    batch, (queries, keys) = scores.shape[0], scores.shape[-2:]
+    if isinstance(part, Padding):
+        if part.keep.rank == 1:
+            _expect("padding lengths", part.keep, (batch,), "int")
+        else:
+            _expect("padding", part.keep, (batch, keys), "int bool")
+    elif isinstance(part, Prefix):
+        _expect("prefix lengths", part.length, (batch,), "int")
+    elif isinstance(part, Segments):
+        _expect("segments of queries", part.query, (batch, queries), "int")
+        _expect("segments of keys", part.key, (batch, keys), "int")
+    elif isinstance(part, Alibi):
+        if scores.rank < 3:
+            raise TfgraphError(f"alibi: scores are [..., head, query, key], got {scores}")
+        _expect("alibi slopes", part.slopes, (scores.shape[-3],), "float")
+    elif isinstance(part, Dense | Bias):
+        tensor = part.allowed if isinstance(part, Dense) else part.values
+        _expect("dense" if isinstance(part, Dense) else "bias", tensor, None,
+                "bool" if isinstance(part, Dense) else "float")
+        if broadcast_shapes(tensor.shape, scores.shape) != scores.shape:
+            raise TfgraphError(f"{tensor} does not broadcast to the scores {scores}")
+
+
+def _expect(what: str, got: TensorType, shape: tuple[Any, ...] | None, kinds: str) -> None:
+    kind = "bool" if got.dtype == DType.bool_ else "float" if got.dtype.is_float else "int"
+    if kind not in kinds.split() or (shape is not None and got.shape != shape):
+        shown = "" if shape is None else f" of shape [{','.join(map(str, shape))}]"
+        raise TfgraphError(f"{what}: expected {' or '.join(kinds.split())}{shown}, got {got}")
