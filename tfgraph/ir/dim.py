@@ -7,6 +7,7 @@ them as different unless a constraint says otherwise. May import: the standard l
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import gcd, prod
@@ -125,8 +126,10 @@ class Dim:
         for monomial, coefficient in sorted(self.terms, key=_print_order):
             sign = "-" if coefficient < 0 else "+"
             term = _term(monomial, abs(coefficient))
-            # A leading minus before a floordiv needs parentheses: -(past//2) is not -past//2.
-            if "//" in term and (sign == "-" or text) and not term.startswith("("):
+            # A leading minus before a floordiv needs parentheses: -(past//2) is not -past//2, and
+            # -((past + 1)//2) is not -(past + 1)//2.
+            leading = sign == "-" and not text
+            if "//" in term and (leading or (text and not term.startswith("("))):
                 term = f"({term})"
             text += f" {sign} {term}" if text else (f"-{term}" if sign == "-" else term)
         return text
@@ -146,7 +149,8 @@ def as_dim(value: DimLike) -> Dim:
         if not value.isidentifier():
             raise ValueError(f"'{value}' is not a symbol's name")
         return Dim(((((value, 1),), 1),))
-    return Dim((((), int(value)),) if value else ())
+    value = int(operator.index(value))  # 2.5 is a mistake, not 2
+    return Dim((((), value),) if value else ())
 
 
 def dim_min(*args: DimLike) -> Dim:
@@ -227,6 +231,8 @@ def _extremum(kind: str, args: Iterable[Dim]) -> Dim:
     for arg in args:
         atom = _single_atom(arg)
         flat += atom.args if isinstance(atom, Extremum) and atom.kind == kind else [arg]
+    if not flat:
+        raise ValueError(f"{kind} of no dimensions")
     numbers = [int(a) for a in flat if a.is_const]
     kept = {a for a in flat if not a.is_const}
     if numbers:

@@ -63,7 +63,7 @@ def exact(value: ExactLike) -> Exact:
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a finite constant")
-        return Exact(Fraction(repr(value)))
+        return Exact(Fraction(repr(float(value))))  # float: NumPy's float64 prints otherwise
     return Exact(Fraction(value))
 
 
@@ -115,7 +115,7 @@ def _number(value: Fraction) -> str:
     """An integer, a decimal where it is exact and short, else a ratio."""
     if value.denominator == 1:
         # 1e30 reads better than thirty zeros, and means the same.
-        short = repr(float(value)) if abs(value) >= 10**16 else ""
+        short = repr(float(value)) if 10**16 <= abs(value) < 10**300 else ""
         return short if short and Fraction(short) == value else str(value.numerator)
     decimal = repr(float(value)) if abs(value) < 10**30 else ""
     return decimal if decimal and Fraction(decimal) == value else f"{value}"

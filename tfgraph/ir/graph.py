@@ -32,6 +32,9 @@ class Value:
     name: str
     type: TensorType
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
     def __str__(self) -> str:
         return f"%{self.name}"
 
@@ -54,7 +57,7 @@ class Node:
         object.__setattr__(self, "attrs", MappingProxyType(dict(self.attrs)))
 
     def __hash__(self) -> int:
-        return hash((self.op, self.operands, self.outputs))
+        return hash(self.outputs)
 
     @cached_property
     def inputs(self) -> tuple[Value, ...]:

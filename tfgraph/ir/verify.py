@@ -52,6 +52,11 @@ def verify_structure(graph: Graph) -> None:
         if output.name in names:
             raise TfgraphError(f"two outputs are called '{output.name}'")
         names.add(output.name)
+    for constraint in graph.constraints:
+        for symbol in sorted((constraint.left.symbols | constraint.right.symbols) - known):
+            raise TfgraphError(f"constraint {constraint}: no input gives the symbol '{symbol}'")
+        if constraint.relation not in ("==", "<="):
+            raise TfgraphError(f"constraint {constraint}: the relation is not == or <=")
     for symbol_ in graph.symbols:
         if not 1 <= symbol_.low <= symbol_.default <= symbol_.high:
             raise TfgraphError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tfgraph.errors import Location, TfgraphError, nearest
@@ -25,6 +26,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 REGISTRY: dict[str, OpDef] = {}
+_NUMBERS = int | float | Fraction | Exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +82,13 @@ class OpDef:
 
     def _operand(self, parameter: inspect.Parameter, value: Any) -> Any:
         allowed = str(parameter.annotation)
-        if isinstance(value, int | float | Exact) and not isinstance(value, bool):
+        if isinstance(value, _NUMBERS) and not isinstance(value, bool):
             if "ExactLike" not in allowed:
                 raise TfgraphError(f"{self.name}: '{parameter.name}' must be a tensor, not a number")
-            return exact(value)
+            try:
+                return exact(value)
+            except ValueError as cause:  # NaN and infinities
+                raise TfgraphError(f"{self.name}: {parameter.name}: {cause}") from cause
         if value is None:
             if parameter.default is not None:
                 raise TfgraphError(f"{self.name}: '{parameter.name}' must be given")
@@ -118,12 +123,21 @@ class OpDef:
         types: list[Any] = []
         for given in operands:
             if isinstance(given, Exact) and first is not None:
-                if not given.is_integer and not first.dtype.is_float:
-                    raise TfgraphError(f"{self.name}: {given} is not an integer, but {first} holds them")
+                if not first.dtype.is_float:
+                    self._check_integer(given, first)
                 given = TensorType(first.dtype, ())
             types.append(given)
         result = self.infer(*types, **attrs)
         return result if isinstance(result, tuple) else (result,)
+
+    def _check_integer(self, scalar: Exact, first: TensorType) -> None:
+        if not scalar.is_integer:
+            raise TfgraphError(f"{self.name}: {scalar} is not an integer, but {first} holds them")
+        bits = 1 if first.dtype == DType.bool_ else first.dtype.bits
+        unsigned = first.dtype in (DType.bool_, DType.uint8)
+        low, high = (0, 2**bits) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
+        if not low <= scalar.factor < high:
+            raise TfgraphError(f"{self.name}: {scalar} does not fit {first.dtype} of {first}")
 
     def flops(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Dim:
         """Floating point operations for operands' types; one an element of results by default."""
@@ -168,14 +182,15 @@ def op(
 
 def apply_op(definition: OpDef, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Apply an op in the domain of its arguments."""
-    operands, attrs = definition.bind_operands(args), definition.bind_attrs(kwargs)
-    if not definition.operands:
-        from tfgraph.ops.trace import current
+    from tfgraph.ops.trace import Blame, current
 
-        return current().apply(definition.name, **attrs)
-    domain = next((a for a in _tensors(operands) if isinstance(a, Array)), None)
-    if domain is None:
-        raise TfgraphError(f"{definition.name}: no operand is a tensor of a graph or an Array")
+    with Blame():
+        operands, attrs = definition.bind_operands(args), definition.bind_attrs(kwargs)
+        if not definition.operands:
+            return current().apply(definition.name, **attrs)
+        domain = next((a for a in _tensors(operands) if isinstance(a, Array)), None)
+        if domain is None:
+            raise TfgraphError(f"{definition.name}: no operand is a tensor of a graph or an Array")
     return domain.apply(definition, operands, attrs)
 
 
@@ -191,13 +206,19 @@ def _tensors(operands: Sequence[Any]) -> list[Any]:
 
 
 def _normal(value: Any, annotation: str) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_normal(item, annotation) for item in value)
-    if value is None or isinstance(value, bool):
+    if value is None and "None" in annotation:
+        return None
+    if "Sequence[" in annotation or "tuple[" in annotation:
+        if not isinstance(value, list | tuple):
+            raise TypeError(_expected(annotation, value))
+        return tuple(_normal(item, annotation.partition("[")[2]) for item in value)
+    if isinstance(value, bool):  # before int, of which it is one
+        if "bool" not in annotation:
+            raise TypeError(_expected(annotation, value))
         return value
     if "DimLike" in annotation and isinstance(value, int | str | Dim):
         return as_dim(value)
-    if "ExactLike" in annotation and isinstance(value, int | float | Exact):
+    if "ExactLike" in annotation and isinstance(value, _NUMBERS):
         return exact(value)
     if "DType" in annotation and isinstance(value, str | DType):
         return dtype(value)
@@ -205,4 +226,8 @@ def _normal(value: Any, annotation: str) -> Any:
         return value
     if isinstance(value, str) and "str" in annotation:
         return value
-    raise TypeError(f"expected {annotation.replace('ExactLike', 'a number')}, got {value!r}")
+    raise TypeError(_expected(annotation, value))
+
+
+def _expected(annotation: str, value: Any) -> str:
+    return f"expected {annotation.replace('ExactLike', 'a number')}, got {value!r}"

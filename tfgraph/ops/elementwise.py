@@ -11,7 +11,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType
 from tfgraph.ops import xp
 from tfgraph.ops.define import op
-from tfgraph.ops.infer import broadcast, comparison, like_first, require_float, same_dtype
+from tfgraph.ops.infer import broadcast, comparison, require_float, require_number, same_dtype
 
 if TYPE_CHECKING:
     from tfgraph.ir import ExactLike, TensorType
@@ -21,6 +21,16 @@ if TYPE_CHECKING:
 def _float(x: TensorType, **attrs: Any) -> TensorType:
     require_float(x)
     return x
+
+
+def _number(x: TensorType, **attrs: Any) -> TensorType:
+    require_number(x)
+    return x
+
+
+def _numbers(a: TensorType, b: TensorType) -> TensorType:
+    require_number(a)
+    return broadcast(a, b)
 
 
 def _floats(a: TensorType, b: TensorType) -> TensorType:
@@ -35,19 +45,19 @@ def _bools(*types: TensorType) -> TensorType:
     return broadcast(*types)
 
 
-@op(infer=broadcast, onnx="Add", commutative=True)
+@op(infer=_numbers, onnx="Add", commutative=True)
 def add(a: Array | ExactLike, b: Array | ExactLike, /) -> Array:
     """a + b."""
     return xp.add(a, b)
 
 
-@op(infer=broadcast, onnx="Sub")
+@op(infer=_numbers, onnx="Sub")
 def sub(a: Array | ExactLike, b: Array | ExactLike, /) -> Array:
     """a - b."""
     return xp.sub(a, b)
 
 
-@op(infer=broadcast, onnx="Mul", commutative=True)
+@op(infer=_numbers, onnx="Mul", commutative=True)
 def mul(a: Array | ExactLike, b: Array | ExactLike, /) -> Array:
     """a * b."""
     return xp.mul(a, b)
@@ -65,13 +75,13 @@ def pow_(a: Array | ExactLike, b: Array | ExactLike, /) -> Array:
     return xp.pow(a, b)
 
 
-@op(infer=broadcast, onnx="Max", commutative=True)
+@op(infer=_numbers, onnx="Max", commutative=True)
 def maximum(a: Array | ExactLike, b: Array | ExactLike, /) -> Array:
     """The larger of a and b; NaN where either is NaN."""
     return xp.maximum(a, b)
 
 
-@op(infer=broadcast, onnx="Min", commutative=True)
+@op(infer=_numbers, onnx="Min", commutative=True)
 def minimum(a: Array | ExactLike, b: Array | ExactLike, /) -> Array:
     """The smaller of a and b; NaN where either is NaN."""
     return xp.minimum(a, b)
@@ -120,13 +130,13 @@ def where(condition: Array, yes: Array, no: Array, /) -> Array:
     return xp.where(condition, yes, no)
 
 
-@op(infer=like_first, onnx="Neg")
+@op(infer=_number, onnx="Neg")
 def neg(x: Array, /) -> Array:
     """-x."""
     return xp.unary("neg", x)
 
 
-@op(infer=like_first, onnx="Abs")
+@op(infer=_number, onnx="Abs")
 def abs_(x: Array, /) -> Array:
     """The absolute value."""
     return xp.unary("abs", x)

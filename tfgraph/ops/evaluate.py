@@ -65,6 +65,9 @@ def run_node(
             result = like.apply(definition, operands, attrs)
     except IndexError as cause:
         raise TfgraphError(f"{node.op}: {cause}", node.location) from cause
+    except TfgraphError as error:
+        error.location = error.location or node.location
+        raise
     return result if isinstance(result, tuple) else (result,)
 
 
@@ -94,23 +97,23 @@ def expand(graph: Graph, which: Callable[[Node], bool] | None = None) -> Graph:
 
 
 def _expansion(node: Node, taken: set[str]) -> list[Node]:
-    """The nodes that the body of the node's op makes; new names are `result.number`."""
-    builder = Builder("expansion")
+    """The nodes that the body of the node's op makes; new names are `result~number`."""
+    builder = Builder("expansion", prefix="new ")
     with builder, builder.at(node.location):
         traced = [map_operand(o, lambda v: Traced(builder, v)) for o in node.operands]  # type: ignore[arg-type, return-value]
         results = find_op(node.op).body(*traced, **node.attrs)
     results = results if isinstance(results, tuple) else (results,)
     names = {r.value: value for r, value in zip(results, node.outputs, strict=True)}
-    base = node.outputs[-1].name
+    base = node.outputs[-1].name.partition("~")[0]
 
     def rename(value: Value) -> Value:
         if value in names or value in node.inputs:
             return names.get(value, value)
-        number = sum(1 for name in taken if name.startswith(f"{base}."))
-        while f"{base}.{number}" in taken:
+        number = len(names)
+        while f"{base}~{number}" in taken:
             number += 1
-        taken.add(f"{base}.{number}")
-        names[value] = Value(f"{base}.{number}", value.type)
+        taken.add(f"{base}~{number}")
+        names[value] = Value(f"{base}~{number}", value.type)
         return names[value]
 
     return [

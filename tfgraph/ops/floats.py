@@ -66,12 +66,14 @@ class FloatArray(Array):
     def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Widen to float64, run the body, round once to the dtype that inference gives."""
         types = definition.result_types([_each(o, _type) for o in operands], attrs)
-        result = definition.body(*(_each(o, _widen) for o in operands), **attrs)
-        several = isinstance(result, tuple)
-        rounded = tuple(
-            FloatArray(_round(r.data, t.dtype))
-            for r, t in zip(result if several else (result,), types, strict=True)
-        )
+        # Overflow to inf and invalid to NaN are results here, not news.
+        with np.errstate(all="ignore"):
+            result = definition.body(*(_each(o, _widen) for o in operands), **attrs)
+            several = isinstance(result, tuple)
+            rounded = tuple(
+                FloatArray(_round(r.data, t.dtype))
+                for r, t in zip(result if several else (result,), types, strict=True)
+            )
         return rounded if several else rounded[0]
 
     def like(self, value: ExactLike) -> FloatArray:
@@ -144,8 +146,10 @@ class FloatArray(Array):
         return FloatArray(np.take(self.data, indices.data, axis=axis))
 
     def topk(self, k: int) -> tuple[FloatArray, FloatArray]:
-        """The k largest; a stable sort keeps the lower index first among equals."""
-        order = np.argsort(-self.data, axis=-1, kind="stable")[..., :k].astype(np.int64)
+        """The k largest, NaN above all; sorted from behind, a stable sort keeps the lower index
+        first among equals. (Sorting -x fails for the lowest integer, and for unsigned ones.)"""
+        backwards = np.argsort(self.data[..., ::-1], axis=-1, kind="stable")[..., ::-1]
+        order = (self.data.shape[-1] - 1 - backwards)[..., :k].astype(np.int64)
         return FloatArray(np.take_along_axis(self.data, order, axis=-1)), FloatArray(order)
 
     def iota(self, length: DimLike) -> FloatArray:
@@ -185,7 +189,8 @@ def erf(x: NDArray) -> NDArray:
         derivative, earlier = -2 * center * derivative - 2 * (n - 2) * earlier, derivative
         power = power * h / n
         total = total + derivative * power
-    return np.where(np.isnan(x), x, _erf_grid(step, reach)[index + reach * step] + total)
+    total = total + _erf_grid(step, reach)[index + reach * step]
+    return np.where(np.isnan(x), x, np.copysign(total, x))  # erf is odd, and erf(-0) is -0
 
 
 @cache

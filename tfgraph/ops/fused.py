@@ -78,7 +78,9 @@ def _attention(
         if x.rank != 3:
             raise TfgraphError(f"expected q, k, v of [batch, length, width], got {x}")
     same_dtype(q, k, v)
-    if heads % kv_heads:
+    if softcap is not None and (softcap.calls or softcap.factor <= 0):
+        raise TfgraphError(f"softcap is {softcap}, expected a positive rational")
+    if kv_heads < 1 or heads % kv_heads:
         raise TfgraphError(f"{heads} query heads are not a multiple of {kv_heads} key/value heads")
     if _size(q, heads) != _size(k, kv_heads):
         raise TfgraphError(f"head sizes differ: {_size(q, heads)} of q, {_size(k, kv_heads)} of k")

@@ -61,6 +61,12 @@ def require_float(x: TensorType) -> None:
         raise TfgraphError(f"expected a floating point tensor, got {x}")
 
 
+def require_number(x: TensorType) -> None:
+    """Raise if x is bool, with which one cannot calculate."""
+    if x.dtype == DType.bool_:
+        raise TfgraphError(f"expected numbers, got {x}", hint="convert it with cast(x, dtype=...)")
+
+
 def require_dim(what: str, got: Dim, expected: Dim) -> None:
     """Raise unless two sizes have the same form."""
     if got != expected:

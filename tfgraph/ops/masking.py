@@ -70,7 +70,7 @@ def _padding(mask: Padding, scores: Array) -> Array:
     keep = mask.keep
     if len(keep.shape) == 1:
         _, j = positions(scores, None)
-        return xp.less(j, _batch(keep, scores))
+        return xp.less(j, _batch(_wide(keep), scores))
     real = keep if keep.dtype == DType.bool_ else xp.unary("logical_not", xp.equal(keep, 0))
     return _batch(real, scores)
 
@@ -79,15 +79,16 @@ def _padding(mask: Padding, scores: Array) -> Array:
 def _prefix(mask: Prefix, scores: Array) -> Array:
     _, j = positions(scores, None)
     return xp.logical_or(
-        xp.less(j, _batch(mask.length, scores)), _causal(Causal(mask.offset), scores)
+        xp.less(j, _batch(_wide(mask.length), scores)), _causal(Causal(mask.offset), scores)
     )
 
 
 @allowed.register(Segments)
 def _segments(mask: Segments, scores: Array) -> Array:
     ones = [1] * (len(scores.shape) - 3)
-    query = xp.reshape(mask.query, (mask.query.shape[0], *ones, mask.query.shape[1], 1))
-    return xp.equal(query, _batch(mask.key, scores))
+    ids = _wide(mask.query)
+    query = xp.reshape(ids, (ids.shape[0], *ones, ids.shape[1], 1))
+    return xp.equal(query, _batch(_wide(mask.key), scores))
 
 
 @allowed.register(Dense)
@@ -105,6 +106,11 @@ def _alibi(mask: Alibi, scores: Array) -> Array:
     i, j = positions(scores, mask.offset)
     distance = xp.cast(xp.sub(j, i), scores.dtype)
     return xp.mul(xp.reshape(mask.slopes, (*mask.slopes.shape, 1, 1)), distance)
+
+
+def _wide(x: Array) -> Array:
+    """As i64, the type of positions."""
+    return x if x.dtype == DType.int64 else xp.cast(x, DType.int64)
 
 
 def _batch(x: Array, scores: Array) -> Array:
@@ -149,6 +155,9 @@ def _check_positions(part: Mask, scores: TensorType) -> None:
 
 def _check_tensors(part: Mask, scores: TensorType) -> None:
     batch, (queries, keys) = scores.shape[0], scores.shape[-2:]
+    if isinstance(part, Padding | Prefix | Segments) and scores.rank < 3:
+        name = type(part).__name__.lower()
+        raise TfgraphError(f"{name}: scores are [batch, ..., query, key], got {scores}")
     if isinstance(part, Padding):
         if part.keep.rank == 1:
             _expect("padding lengths", part.keep, (batch,), "int")

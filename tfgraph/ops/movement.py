@@ -132,4 +132,4 @@ def _full(*, shape: tuple[Dim, ...], value: ExactLike, dtype: DType) -> TensorTy
 @op(infer=_full, onnx="ConstantOfShape")
 def full(*, shape: Sequence[DimLike], value: ExactLike, dtype: DType = DType.float32) -> Array:
     """A tensor whose elements are all `value`."""
-    return xp.domain.get().like(value).cast(dtype).broadcast(shape)
+    return xp.domain.get().cast(dtype).like(value).broadcast(shape)

@@ -8,7 +8,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType, TensorType, as_dim, product
 from tfgraph.ops import xp
 from tfgraph.ops.define import op
-from tfgraph.ops.infer import normal_axis, replace_axis, require_float
+from tfgraph.ops.infer import normal_axis, replace_axis, require_float, require_number
 
 if TYPE_CHECKING:
     from tfgraph.ir import Dim
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def _reduce(x: TensorType, *, axis: int, keepdims: bool) -> TensorType:
+    require_number(x)
     return replace_axis(x, axis, *((as_dim(1),) if keepdims else ()))
 
 
@@ -54,6 +55,7 @@ def max_(x: Array, /, *, axis: int = -1, keepdims: bool = False) -> Array:
 
 
 def _cumsum(x: TensorType, *, axis: int) -> TensorType:
+    require_number(x)
     normal_axis(axis, x.rank)
     return x
 
@@ -65,6 +67,7 @@ def cumsum(x: Array, /, *, axis: int = -1) -> Array:
 
 
 def _topk(x: TensorType, *, k: int) -> tuple[TensorType, TensorType]:
+    require_number(x)
     width = x.shape[normal_axis(-1, x.rank)]
     if k < 1 or (width.is_const and k > int(width)):
         raise TfgraphError(f"k is {k}, expected 1 to {width}")
@@ -79,6 +82,7 @@ def topk(x: Array, /, *, k: int) -> tuple[Array, Array]:
 
 
 def _empty(x: TensorType, *, axis: int) -> TensorType:
+    require_float(x)
     return replace_axis(x, axis, as_dim(1)).with_dtype(DType.bool_)
 
 

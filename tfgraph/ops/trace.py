@@ -73,9 +73,7 @@ class Traced(Array):
         return results if len(results) > 1 else results[0]
 
     def _emit(self, name: str, *operands: Any, **attrs: Any) -> Any:
-        definition = find_op(name)
-        bound = definition.bind_operands((self, *operands))
-        return self.apply(definition, bound, definition.bind_attrs(attrs))
+        return self.builder.apply(name, self, *operands, **attrs)
 
     def like(self, value: ExactLike) -> Any:
         """The exact constant itself: scalars are operands."""
@@ -90,8 +88,15 @@ class Traced(Array):
         return self._emit(f, other)
 
     def select(self, yes: Any, no: Any) -> Any:
-        """The op `where`."""
-        return self._emit("where", yes, no)
+        """The op `where`; a scalar becomes a tensor of rank 0."""
+        dtype = (yes if isinstance(yes, Traced) else no).dtype
+
+        def whole(x: Any) -> Any:
+            if isinstance(x, Traced):
+                return x
+            return self.builder.apply("full", shape=(), value=x, dtype=dtype)
+
+        return self._emit("where", whole(yes), whole(no))
 
     def hide(self, allowed: Any) -> Any:
         """The op `mask` with a dense mask."""
@@ -185,8 +190,10 @@ class Traced(Array):
 class Builder:
     """Collects inputs, parameters, nodes and outputs, and builds the graph."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, prefix: str = "") -> None:
+        """`prefix` starts the names of results, to keep them apart from another graph's."""
         self.name = name
+        self._prefix = prefix
         self._inputs: list[Input] = []
         self._params: dict[str, Param] = {}
         self.nodes: list[Node] = []
@@ -195,6 +202,8 @@ class Builder:
         self._constraints: list[Constraint] = []
         self._renamed: dict[Value, Value] = {}
         self._scopes: list[str] = []
+        self._param_scopes: list[str] = []
+        self._blocks: set[str] = set()
         self._location: Location | None = None
 
     def __enter__(self) -> Builder:
@@ -226,7 +235,7 @@ class Builder:
         self, name: str, dtype: str | DType, *shape: DimLike, fill: Fill | None = None
     ) -> Traced:
         """Declare a weight under the current scope, or return the one of that name and type."""
-        full = ".".join([*self._scopes, name])
+        full = ".".join([*self._param_scopes, name])
         value = Value(full, tensor(dtype, *shape))
         known = self._params.setdefault(full, Param(value, fill or Fill("normal", exact(0.02))))
         if known.value != value:
@@ -239,20 +248,36 @@ class Builder:
         self._outputs.append(Output(name, x.value))
 
     def label(self, x: Traced, name: str) -> Traced:
-        """Name a value under the current scope, so that dumps and reports read well."""
+        """Name a value under the current scope, so that dumps and reports read well.
+
+        The last name given to a result stands; inputs and parameters keep theirs."""
         old = x.value
-        if old.name.isdigit() and old not in self._renamed:  # a result without a name
+        if old.name.isdigit():  # a result, not an input or a parameter
             self._renamed[old] = Value(".".join([*self._scopes, name]), old.type)
         return x
 
+    def unique(self, name: str) -> str:
+        """`name`, or `name_1`, `name_2`, ... where the current scope has such a block already."""
+        taken = self._blocks | {item.value.name for item in self._inputs}
+        prefix = "".join(f"{scope}." for scope in self._scopes)
+        number, free = 0, name
+        while prefix + free in taken:
+            number += 1
+            free = f"{name}_{number}"
+        self._blocks.add(prefix + free)
+        return free
+
     @contextlib.contextmanager
-    def scope(self, name: str) -> Iterator[None]:
-        """Prefix the names of parameters and labels inside."""
+    def scope(self, name: str, params: str | None = None) -> Iterator[None]:
+        """Prefix the names of labels and parameters inside; parameters with `params` where given,
+        so that blocks with names of their own share them."""
         self._scopes.append(name)
+        self._param_scopes.append(name if params is None else params)
         try:
             yield
         finally:
             self._scopes.pop()
+            self._param_scopes.pop()
 
     @contextlib.contextmanager
     def at(self, location: Location | None) -> Iterator[None]:
@@ -265,10 +290,10 @@ class Builder:
 
     def apply(self, name: str, *operands: Any, **attrs: Any) -> Any:
         """Add a node by the op's name; returns its result, or a tuple of several."""
-        definition = find_op(name)
-        results = self.emit(
-            definition, definition.bind_operands(operands), definition.bind_attrs(attrs)
-        )
+        with Blame():
+            definition = find_op(name)
+            bound = definition.bind_operands(operands), definition.bind_attrs(attrs)
+        results = self.emit(definition, *bound)
         return results if len(results) > 1 else results[0]
 
     def emit(
@@ -287,7 +312,7 @@ class Builder:
                 raise TfgraphError(message, here, error.hint) from error
             raise
         first = sum(len(node.outputs) for node in self.nodes)
-        outputs = tuple(Value(str(first + i), t) for i, t in enumerate(types))
+        outputs = tuple(Value(f"{self._prefix}{first + i}", t) for i, t in enumerate(types))
         self.nodes.append(Node(definition.name, plain, outputs, dict(attrs), here))
         return tuple(Traced(self, value) for value in outputs)
 
@@ -339,6 +364,18 @@ def current() -> Builder:
         return _current.get()
     except LookupError:
         raise TfgraphError("no graph is being built", hint="with tfgraph.graph('name') as g:") from None
+
+
+class Blame:
+    """A `with` block whose errors without a place get the user's line, or the one set by `at`."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, TfgraphError) and error.location is None:
+            builder = _current.get(None)
+            error.location = builder._here() if builder else _user_location()
 
 
 def map_traced(operand: Any, f: Any) -> Any:

@@ -1,0 +1,87 @@
+# Everything runs in .venv, which is made from requirements.lock on first use: with uv where it is
+# on PATH, else with venv and pip. `make PYTHON=python3.12 ...` chooses the interpreter.
+
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+SHELL := /bin/sh
+BIN := .venv/bin
+STAMP := .venv/.ready
+ARGS ?=
+
+# What the caller's shell holds must not leak in: another environment, other import paths, and no
+# ban on bytecode, without which every start compiles all imports anew.
+unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
+# No tool asks the network for newer versions of itself.
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.PHONY: help venv demo test lint format fuzz golden bench long lock clean distclean
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):[^#]*## /\1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "make %-10s %s\n", $$1, $$2}'
+
+venv: $(STAMP)  ## make .venv from requirements.lock
+	@:
+
+# The interpreter is looked for only when .venv is made. A version manager's stub that names no
+# installed version fails the trial run and is passed over.
+$(STAMP): requirements.lock pyproject.toml setup.py
+	@set -e; python=; \
+	for try in $(or $(PYTHON),python3 python3.13 python3.12 python3.11 python); do \
+	    if "$$try" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then \
+	        python=$$try; break; fi; done; \
+	if command -v uv >/dev/null 2>&1; then \
+	    echo "venv: installing requirements.lock with uv ($${python:-python 3.12, which uv fetches})" >&2; \
+	    uv venv --quiet --no-project --allow-existing --python "$${python:-3.12}" .venv; \
+	    uv pip sync --quiet --python $(BIN)/python --require-hashes --compile-bytecode requirements.lock; \
+	    uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .; \
+	elif [ -z "$$python" ]; then \
+	    echo "venv: needs Python 3.11 or newer, or uv, on PATH$(if $(PYTHON),; PYTHON=$(PYTHON) is not that,; PYTHON=/path/to/python3 names one)" >&2; exit 1; \
+	else \
+	    echo "venv: installing requirements.lock with $$python and pip" >&2; \
+	    "$$python" -m venv .venv || { \
+	        echo "venv: $$python cannot make environments; on Debian: apt install python3-venv" >&2; exit 1; }; \
+	    $(BIN)/python -m pip install --quiet --require-hashes --requirement requirements.lock; \
+	    $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .; \
+	fi; \
+	touch $@
+
+demo: venv  ## compile, verify and run the example encoder
+	@$(BIN)/python examples/demo.py
+
+test: lint  ## lint, then the tests
+	@$(BIN)/pytest -n 2 $(ARGS)
+
+lint: venv  ## ruff, mypy, pyright, import-linter
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/pyright --pythonpath $(BIN)/python
+	@out=$$($(BIN)/lint-imports --no-logo) || { echo "$$out"; exit 1; }
+
+format: venv  ## format the code, and fix what ruff can
+	@$(BIN)/ruff check --quiet --fix
+	@$(BIN)/ruff format --quiet
+
+fuzz: venv  ## the fuzzer alone; pytest options in ARGS
+	@$(BIN)/pytest -m fuzz $(ARGS)
+
+golden: venv  ## rewrite tests/golden from what the code prints now; read the diff
+	@$(BIN)/pytest -n 2 --update-golden $(ARGS)
+
+bench: venv  ## side by side with other runtimes, on a quiet machine
+	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+long: venv  ## the tests that take minutes
+	@$(BIN)/pytest -m long $(ARGS)
+
+lock:  ## bring requirements.lock up to what pyproject.toml asks for (needs uv)
+	@uv --no-config pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \
+	    --generate-hashes --no-annotate --no-header --group dev -o requirements.lock pyproject.toml
+
+clean:  ## remove what builds and tests leave
+	@rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .benchmarks
+	@find . -name .venv -prune -o -type d -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean  ## clean, and remove .venv
+	@rm -rf .venv

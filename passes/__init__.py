@@ -1,0 +1,55 @@
+"""Passes over graphs: a pattern language, the engine that applies rules, one file a pass.
+
+Imports ops, text and ir; backends and the API import this.
+"""
+
+from tfgraph.passes.cleanup import CommonSubexpressions, DeadCode
+from tfgraph.passes.fuse_add_norm import FuseAddNorm
+from tfgraph.passes.fuse_attention import FuseAttention, MergeProjections
+from tfgraph.passes.fuse_linear_activation import FuseLinearActivation
+from tfgraph.passes.pattern import NoMatch, call, const, either, masked, opt, var
+from tfgraph.passes.pipeline import (
+    DEFAULT_PIPELINE,
+    PASSES,
+    Pass,
+    PassReport,
+    RulePass,
+    add_rule,
+    parse_pipeline,
+    register_pass,
+    run_pipeline,
+)
+from tfgraph.passes.rewrite import Declined, apply_rules
+from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.simplify import Simplify
+
+__all__ = [
+    "DEFAULT_PIPELINE",
+    "PASSES",
+    "CommonSubexpressions",
+    "DeadCode",
+    "Declined",
+    "FuseAddNorm",
+    "FuseAttention",
+    "FuseLinearActivation",
+    "Match",
+    "MergeProjections",
+    "NoMatch",
+    "Pass",
+    "PassReport",
+    "Rule",
+    "RulePass",
+    "Simplify",
+    "add_rule",
+    "apply_rules",
+    "call",
+    "const",
+    "either",
+    "masked",
+    "opt",
+    "parse_pipeline",
+    "register_pass",
+    "rule",
+    "run_pipeline",
+    "var",
+]

@@ -1,0 +1,59 @@
+"""cse and dce: each value computed once, and only if somebody reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tfgraph.ir import Output, Value
+from tfgraph.ops import find_op
+from tfgraph.passes.pipeline import Pass, register_pass
+from tfgraph.passes.rewrite import Rewrites, prune
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Graph, Node
+
+
+@register_pass
+class CommonSubexpressions(Pass):
+    """Nodes that apply the same op to the same operands become one, the first.
+
+    A value with a label is kept where it can be: of two equal nodes the later name goes.
+    """
+
+    name = "cse"
+
+    def run(self, graph: Graph) -> Rewrites:
+        """Every op is a function of its operands, so equal nodes have equal results."""
+        first: dict[object, Node] = {}
+        same: dict[Value, Value] = {}
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            node = node.map_values(lambda v: same.get(v, v))
+            operands = node.operands
+            if find_op(node.op).commutative:
+                operands = tuple(sorted(operands, key=str))
+            key = (node.op, operands, tuple(node.attrs.items()))
+            known = first.setdefault(key, node)
+            if known is node:
+                nodes.append(node)
+            else:
+                same.update(zip(node.outputs, known.outputs, strict=True))
+        if not same:
+            return Rewrites(graph)
+        outputs = tuple(Output(o.name, same.get(o.value, o.value)) for o in graph.outputs)
+        merged = replace(graph, nodes=tuple(nodes), outputs=outputs)
+        return Rewrites(merged, {"merged": len(graph.nodes) - len(nodes)})
+
+
+@register_pass
+class DeadCode(Pass):
+    """Nodes and parameters that no output depends on are removed."""
+
+    name = "dce"
+
+    def run(self, graph: Graph) -> Rewrites:
+        """Ops have no effects, so an unread result is not needed."""
+        pruned = prune(graph)
+        removed = len(graph.nodes) - len(pruned.nodes)
+        return Rewrites(pruned, {"removed": removed} if removed else {})

@@ -1,0 +1,62 @@
+"""fuse-add-norm: an add and the norm of its sum become one op.
+
+Legal when both addends have the shape of the sum. Where the sum has other users, as in every
+pre-norm block, the fused op returns it too. A row added to one addend (a bias) is folded in.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tfgraph.ops import add_layer_norm, add_rms_norm
+from tfgraph.passes.pattern import NoMatch, call, either, opt, var
+from tfgraph.passes.pipeline import RulePass, register_pass
+from tfgraph.passes.rule import Match, Rule, rule
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Node
+
+_SHIFTED = call("add", var("a"), var("shift"), name="shifted")
+_SUM = either(
+    call("add", _SHIFTED, var("b"), name="total"), call("add", var("a"), var("b"), name="total")
+)
+
+
+@rule(call("layer_norm", _SUM, opt("scale"), opt("bias"), name="norm"))
+def fuse_add_layer_norm(
+    a: Any, b: Any, shift: Any, scale: Any, bias: Any, total: Node, norm: Node, match: Match
+) -> Any:
+    """layer_norm(a + b) -> add_layer_norm(a, b)."""
+    _check(a, b, shift)
+    keep = match.escapes(total)
+    fused = add_layer_norm(a, b, scale, bias, shift, eps=norm.attrs["eps"], keep_sum=keep)
+    return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
+
+
+@rule(call("rms_norm", _SUM, opt("scale"), name="norm"))
+def fuse_add_rms_norm(
+    a: Any, b: Any, shift: Any, scale: Any, total: Node, norm: Node, match: Match
+) -> Any:
+    """rms_norm(a + b) -> add_rms_norm(a, b)."""
+    _check(a, b, shift)
+    keep = match.escapes(total)
+    fused = add_rms_norm(a, b, scale, shift, eps=norm.attrs["eps"], keep_sum=keep)
+    return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
+
+
+def _check(a: Any, b: Any, shift: Any) -> None:
+    for x in (a, b):
+        if not hasattr(x, "type"):
+            raise NoMatch(f"the add is with the constant {x}")
+    if a.shape != b.shape:
+        raise NoMatch(f"the add broadcasts {a.type} with {b.type}")
+    if shift is not None and (not hasattr(shift, "type") or shift.shape != a.shape[-1:]):
+        raise NoMatch  # what is added first is no row; the add alone may still match
+
+
+@register_pass
+class FuseAddNorm(RulePass):
+    """add + layer_norm or rms_norm becomes one op."""
+
+    name = "fuse-add-norm"
+    rules: ClassVar[list[Rule]] = [fuse_add_layer_norm, fuse_add_rms_norm]

@@ -1,0 +1,254 @@
+"""The pattern language of rules, in the IR's own vocabulary.
+
+    call("layer_norm", call("add", var("a"), var("b")), opt("scale"), opt("bias"), name="norm")
+
+A pattern matches an operand. Where it does not, it says what it found and what it expected; the
+engine reports that as a near-miss when enough of the pattern had matched. May import: ops, ir.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.ir import Exact, Mask, Node, Value
+from tfgraph.ops import find_op
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tfgraph.ir import Graph, Operand
+
+
+class NoMatch(Exception):
+    """Raised by a rule's function to decline, with the reason that the user reads."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What has matched so far: bindings by name, and the nodes, marked True where a rule may
+    leave them in place for other users."""
+
+    bindings: Mapping[str, Any] = field(default_factory=dict)
+    nodes: tuple[tuple[Node, bool], ...] = ()
+
+    def bind(self, name: str, value: Any) -> State | None:
+        """With one more binding; None if the name is bound to something else."""
+        if name in self.bindings:
+            return self if self.bindings[name] == value else None
+        return State({**self.bindings, name: value}, self.nodes)
+
+    def visit(self, node: Node, shared: bool) -> State:
+        """With one more node."""
+        return State(self.bindings, (*self.nodes, (node, shared)))
+
+
+@dataclass
+class Search:
+    """A graph being searched, and the furthest mismatch."""
+
+    graph: Graph
+    depth: int = -1
+    reason: str = ""
+
+    def miss(self, state: State, reason: str) -> None:
+        """Record a mismatch; the one after the most matched nodes is kept."""
+        if len(state.nodes) > self.depth:
+            self.depth, self.reason = len(state.nodes), reason
+
+
+class Pattern:
+    """Matches an operand in all ways that it can."""
+
+    def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
+        """The states after a match; none if there is no match."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Var(Pattern):
+    """Any value or exact scalar; the same one wherever the name occurs."""
+
+    name: str
+
+    def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
+        """Bind it."""
+        if not isinstance(operand, Value | Exact):
+            search.miss(state, f"{_show(operand, search)} stands where a tensor is expected")
+        elif (bound := state.bind(self.name, operand)) is not None:
+            yield bound
+        else:
+            search.miss(state, f"{_show(operand, search)} is not {state.bindings[self.name]}")
+
+
+@dataclass(frozen=True)
+class Opt(Var):
+    """Like a variable, but the operand may be left out."""
+
+    def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
+        """Bind it, or None."""
+        if operand is None:
+            bound = state.bind(self.name, None)
+            if bound is not None:
+                yield bound
+        else:
+            yield from super().match(operand, state, search)
+
+
+@dataclass(frozen=True)
+class Const(Pattern):
+    """An exact scalar, any or a given one."""
+
+    name: str
+    value: Exact | None = None
+
+    def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
+        """Bind it."""
+        if isinstance(operand, Exact) and self.value in (None, operand):
+            bound = state.bind(self.name, operand)
+            if bound is not None:
+                yield bound
+        else:
+            search.miss(state, f"{_show(operand, search)} is not a constant")
+
+
+@dataclass(frozen=True)
+class Masked(Pattern):
+    """A mask operand."""
+
+    name: str
+
+    def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
+        """Bind it."""
+        if isinstance(operand, Mask):
+            bound = state.bind(self.name, operand)
+            if bound is not None:
+                yield bound
+
+
+@dataclass(frozen=True)
+class Call(Pattern):
+    """The result of a node of one of `ops`, whose operands match `args` in order.
+
+    Operands of a commutative op match in both orders. `shared` nodes may have other users: they
+    are cheap, and stay for those. `why` is the reason given when the operand is no such node.
+    """
+
+    ops: tuple[str, ...]
+    args: tuple[Pattern, ...]
+    name: str | None = None
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    shared: bool = False
+    why: str | None = None
+
+    def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
+        """Match the node and its operands."""
+        node = search.graph.producer.get(operand) if isinstance(operand, Value) else None
+        if node is None or node.op not in self.ops:
+            expected = self.why or f"expected {' or '.join(self.ops)}"
+            search.miss(state, f"{expected}, found {_show(operand, search)}")
+            return
+        for attr, wanted in self.attrs.items():
+            if node.attrs.get(attr) != wanted:
+                got = _text(node.attrs.get(attr))
+                search.miss(
+                    state.visit(node, self.shared),
+                    f"{self.why + ': ' if self.why else ''}{node.op} has {attr}={got}, "
+                    f"expected {_text(wanted)}",
+                )
+                return
+        after = state.visit(node, self.shared)
+        if self.name is not None:
+            bound = after.bind(self.name, node)
+            if bound is None:
+                return
+            after = bound
+        yield from self._operands(node, after, search)
+
+    def _operands(self, node: Node, state: State, search: Search) -> Iterator[State]:
+        operands = list(node.operands)
+        if len(operands) > len(self.args):
+            search.miss(state, f"{node.op} has {len(operands)} operands")
+            return
+        operands += [None] * (len(self.args) - len(operands))
+        yield from _match_all(self.args, operands, state, search)
+        if find_op(node.op).commutative and len(operands) == 2 and operands[0] != operands[1]:
+            yield from _match_all(self.args, operands[::-1], state, search)
+
+
+@dataclass(frozen=True)
+class Either(Pattern):
+    """Any of several patterns, the first that leads to a match."""
+
+    patterns: tuple[Pattern, ...]
+
+    def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
+        """All matches, in the order of the patterns."""
+        for pattern in self.patterns:
+            yield from pattern.match(operand, state, search)
+
+
+def var(name: str) -> Pattern:
+    """Any value or exact scalar; the same one wherever the name occurs in a pattern."""
+    return Var(name)
+
+
+def opt(name: str) -> Pattern:
+    """An operand that may be left out: the binding is then None."""
+    return Opt(name)
+
+
+def const(name: str, value: Exact | None = None) -> Pattern:
+    """An exact scalar."""
+    return Const(name, value)
+
+
+def masked(name: str) -> Pattern:
+    """The mask operand of `mask` or `attention`."""
+    return Masked(name)
+
+
+def either(*patterns: Pattern) -> Pattern:
+    """The first of several patterns that leads to a match."""
+    return Either(patterns)
+
+
+def call(
+    op: str | Sequence[str],
+    *args: Pattern,
+    name: str | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    shared: bool = False,
+    why: str | None = None,
+) -> Pattern:
+    """The result of an op (or one of several); see `Call`."""
+    ops = (op,) if isinstance(op, str) else tuple(op)
+    return Call(ops, args, name, attrs or {}, shared, why)
+
+
+def _match_all(
+    patterns: Sequence[Pattern], operands: Sequence[Operand], state: State, search: Search
+) -> Iterator[State]:
+    if not patterns:
+        yield state
+        return
+    for after in patterns[0].match(operands[0], state, search):
+        yield from _match_all(patterns[1:], operands[1:], after, search)
+
+
+def _show(operand: Operand, search: Search) -> str:
+    """What an operand is, for a reason: `%7 = transpose`, `the input %x`, `the constant 2`."""
+    if operand is None:
+        return "nothing"
+    if not isinstance(operand, Value):
+        return f"the {'mask' if isinstance(operand, Mask) else 'constant'} {operand}"
+    node = search.graph.producer.get(operand)
+    if node is not None:
+        return f"{operand} = {node.op}"
+    return f"the {'weight' if operand in search.graph.param_values else 'input'} {operand}"
+
+
+def _text(attr: Any) -> str:
+    if isinstance(attr, tuple):
+        return f"[{','.join(map(str, attr))}]"
+    return str(attr)

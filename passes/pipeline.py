@@ -1,0 +1,167 @@
+"""Passes and pipelines: a pass is a frozen dataclass whose fields are its options; a pipeline is
+data that prints as it is parsed, `fuse-attention,fuse-add-norm{keep_sum=false},dce`.
+
+A pass takes a valid graph and returns one: the graph is verified after each, and a failure names
+the pass. May import: rewrite, rule, ops, ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, ClassVar
+
+from tfgraph.errors import TfgraphError, nearest
+from tfgraph.ops import verify
+from tfgraph.passes.rewrite import Declined, Rewrites, apply_rules
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfgraph.ir import Graph
+    from tfgraph.passes.rule import Rule
+
+PASSES: dict[str, type[Pass]] = {}
+DEFAULT_PIPELINE = (
+    "simplify,cse,fuse-attention,fuse-add-norm,fuse-linear-activation,merge-projections,cse,dce"
+)
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What one pass did: how often each rule applied, and where one nearly did."""
+
+    name: str
+    applied: dict[str, int]
+    declined: tuple[Declined, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """The object in `compile --json`."""
+        return {
+            "name": self.name,
+            "applied": dict(self.applied),
+            "declined": [
+                {"rule": d.rule, "at": d.at, "reason": d.reason, "location": _place(d)}
+                for d in self.declined
+            ],
+        }
+
+
+@dataclass(frozen=True)
+class Pass:
+    """Base of passes. A subclass sets `name` and implements `run`."""
+
+    name: ClassVar[str]
+
+    def run(self, graph: Graph) -> Rewrites:
+        """The graph after the pass, with what was done."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        changed = [
+            f"{f.name}={_text(getattr(self, f.name))}"
+            for f in fields(self)
+            if getattr(self, f.name) != f.default
+        ]
+        return self.name + (f"{{{' '.join(changed)}}}" if changed else "")
+
+
+@dataclass(frozen=True)
+class RulePass(Pass):
+    """A pass that is a list of rules; plugins add to it with `add_rule`."""
+
+    rules: ClassVar[list[Rule]]
+
+    def run(self, graph: Graph) -> Rewrites:
+        """Apply the rules until none applies."""
+        return apply_rules(graph, self.rules)
+
+
+def register_pass(cls: type[Pass]) -> type[Pass]:
+    """Class decorator: make a pass known by its name."""
+    if cls.name in PASSES and PASSES[cls.name] is not cls:
+        raise TfgraphError(f"pass '{cls.name}' is registered twice")
+    PASSES[cls.name] = cls
+    return cls
+
+
+def add_rule(pass_name: str, rule: Rule) -> None:
+    """Add a rule to the pass of that name. Raises TfgraphError if the pass has no rules."""
+    cls = PASSES.get(pass_name)
+    if cls is None or not issubclass(cls, RulePass):
+        known = [name for name, c in PASSES.items() if issubclass(c, RulePass)]
+        raise TfgraphError(f"no pass of rules is called '{pass_name}'", hint=nearest(pass_name, known))
+    cls.rules.append(rule)
+
+
+def parse_pipeline(text: str) -> tuple[Pass, ...]:
+    """The passes of `text`, in order. Raises TfgraphError for unknown passes and options."""
+    return tuple(_parse_pass(part.strip()) for part in text.split(",") if part.strip())
+
+
+def _parse_pass(text: str) -> Pass:
+    name, _, rest = text.partition("{")
+    if name not in PASSES:
+        raise TfgraphError(
+            f"unknown pass '{name}'",
+            hint=nearest(name, PASSES) or f"passes are {', '.join(sorted(PASSES))}",
+        )
+    cls = PASSES[name]
+    known = {f.name: f for f in fields(cls)}
+    options: dict[str, object] = {}
+    if rest and not rest.endswith("}"):
+        raise TfgraphError(f"pass '{text}': a '}}' is missing")
+    for item in rest.removesuffix("}").split():
+        key, equals, value = item.partition("=")
+        if key not in known or not equals:
+            raise TfgraphError(f"pass {name} has no option '{key}'", hint=nearest(key, known))
+        options[key] = _value(name, key, value, known[key].default)
+    return cls(**options)
+
+
+def _value(pass_name: str, key: str, text: str, default: object) -> object:
+    if isinstance(default, bool):
+        if text not in ("true", "false"):
+            raise TfgraphError(f"pass {pass_name}: {key} is true or false, got '{text}'")
+        return text == "true"
+    if isinstance(default, int):
+        if not text.lstrip("-").isdigit():
+            raise TfgraphError(f"pass {pass_name}: {key} is an integer, got '{text}'")
+        return int(text)
+    return text
+
+
+def run_pipeline(
+    graph: Graph,
+    passes: Sequence[Pass],
+    after: Callable[[Pass, Graph, Graph], None] | None = None,
+) -> tuple[Graph, list[PassReport]]:
+    """Run passes in order, verifying the graph after each.
+
+    `after(pass, before, after)` sees each step. Raises TfgraphError that names the pass, and those
+    that ran before it, when a pass leaves an invalid graph.
+    """
+    reports: list[PassReport] = []
+    for i, item in enumerate(passes):
+        result = item.run(graph)
+        try:
+            verify(result.graph)
+        except TfgraphError as error:
+            earlier = ", ".join(map(str, passes[:i])) or "none"
+            raise TfgraphError(
+                f"pass {item} left an invalid graph: {error.message} (passes before it: {earlier})",
+                error.location,
+            ) from error
+        reports.append(PassReport(item.name, result.applied, tuple(result.declined)))
+        if after is not None:
+            after(item, graph, result.graph)
+        graph = result.graph
+    return graph, reports
+
+
+def _place(declined: Declined) -> str | None:
+    return str(declined.location) if declined.location else None
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,99 @@
+"""What all tests share: golden files, and a closing table of what was not run and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from difflib import unified_diff
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+GOLDEN_DIR = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        help="rewrite the files in tests/golden with what the code gives now",
+    )
+
+
+class Golden:
+    """Compares text with a file in tests/golden, or rewrites the file on --update-golden."""
+
+    def __init__(self, directory: Path, update: bool) -> None:
+        self.directory = directory
+        self.update = update
+
+    def __call__(self, name: str, text: str) -> None:
+        """Fail, with a diff, unless `text` is what the file `name` holds."""
+        path = self.directory / name
+        if not text.endswith("\n"):
+            text += "\n"
+        if self.update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8", newline="\n")
+            return
+        if not path.exists():
+            pytest.fail(f"tests/golden/{name} is missing; `make golden` writes it", pytrace=False)
+        want = path.read_text(encoding="utf-8")
+        if text != want:
+            diff = unified_diff(want.splitlines(), text.splitlines(), name, "now", lineterm="")
+            advice = "if the change is meant, run `make golden` and read the diff"
+            pytest.fail("\n".join([*diff, advice]), pytrace=False)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Call it as `golden("name.txt", text)`."""
+    return Golden(GOLDEN_DIR, bool(request.config.getoption("--update-golden")))
+
+
+class NotRun:
+    """Counts skipped and deselected tests, in one process or over the workers of pytest-xdist."""
+
+    def __init__(self) -> None:
+        self.deselected: Counter[str] = Counter()
+        self.expression = ""
+
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        self.expression = items[0].config.option.markexpr if items else ""
+        self.deselected.update(item.nodeid for item in items)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        # On a worker: what it left out travels to the controller. Every worker collects all tests
+        # and so leaves out the same ones.
+        output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
+        if output is not None:
+            output["not_run"] = [self.expression, list(self.deselected)]
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.expression, names = getattr(node, "workeroutput", {}).get("not_run", ["", []])
+        self.deselected |= Counter(names)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        reasons = Counter(skip_reasons(terminalreporter.stats.get("skipped", [])))
+        if self.deselected and self.expression:
+            reasons[f"left out by -m '{self.expression}'"] = len(self.deselected)
+        if reasons:
+            terminalreporter.section("not run, and why", sep="-")
+            width = len(str(max(reasons.values())))
+            for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+                terminalreporter.write_line(f"{count:>{width}}  {reason}")
+
+
+def skip_reasons(reports: Iterable[Any]) -> Iterable[str]:
+    """The reason of each skipped test, as its author gave it."""
+    for report in reports:
+        _path, _line, reason = report.longrepr
+        yield reason.removeprefix("Skipped: ")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(NotRun())
