@@ -1,0 +1,188 @@
+"""Writes an artifact: beside its final name first, then renamed, so there is never half of one.
+
+The same inputs give the same bytes: nothing in it depends on the time, the host or the folder.
+May import: base, passes, runtime, text, ir, errors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfgraph.backends.base import Built, CompiledWeight, Target, input_ports, output_ports, symbol_ranges
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Graph
+from tfgraph.passes import PassReport
+from tfgraph.runtime import format as layout
+from tfgraph.runtime.tensors import DTYPES
+from tfgraph.text import print_graph
+
+ALIGNMENT = 64
+
+
+def write_artifact(
+    folder: Path,
+    before: Graph,
+    after: Graph,
+    built: Built,
+    target: Target,
+    reports: Sequence[PassReport],
+    extra: Mapping[str, bytes] | None = None,
+) -> str:
+    """Write an artifact into `folder`, which must not exist; its hash."""
+    files = {
+        layout.GRAPH_BEFORE: print_graph(before).encode(),
+        layout.GRAPH: print_graph(after).encode(),
+        layout.PASSES: _json([report.to_json() | _without_place(report) for report in reports]),
+        **built.files,
+        **(extra or {}),
+    }
+    hashes: dict[str, str] = {}
+    for name, data in sorted(files.items()):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+        hashes[name] = hashlib.sha256(data).hexdigest()
+    write_weights(folder / layout.WEIGHTS, built.weights)
+    hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
+    text = layout.seal(_manifest(after, built, target, hashes))
+    (folder / layout.MANIFEST).write_text(text, encoding="utf-8")
+    return str(json.loads(text)["sha256"])
+
+
+def _manifest(
+    graph: Graph, built: Built, target: Target, hashes: Mapping[str, str]
+) -> dict[str, Any]:
+    from tfgraph.runtime.version import VERSION
+
+    return {
+        "format": layout.VERSION,
+        "name": graph.name,
+        "target": target.name,
+        "arch": target.arch,
+        "arch_origin": target.arch_origin,
+        "inputs": [
+            {
+                "name": p.name,
+                "dtype": p.dtype,
+                "shape": list(p.shape),
+                "generator": p.fill,
+                "limit": p.limit,
+            }
+            for p in input_ports(graph)
+        ],
+        "outputs": [
+            {"name": p.name, "dtype": p.dtype, "shape": list(p.shape)} for p in output_ports(graph)
+        ],
+        "symbols": {
+            name: {"min": s.low, "max": s.high, "example": s.example}
+            for name, s in symbol_ranges(graph).items()
+        },
+        "constraints": [str(c) for c in graph.constraints],
+        "scalars": list(built.scalars),
+        "weights": [
+            {
+                "name": w.name,
+                "dtype": w.dtype,
+                "shape": list(w.shape),
+                "layout": w.layout,
+                "sources": list(w.sources),
+            }
+            for w in built.weights
+        ],
+        **built.manifest,
+        "tools": {"tfgraph": VERSION, **built.manifest.get("tools", {})},
+        "files": dict(hashes),
+    }
+
+
+def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> None:
+    """Write weights as safetensors, one after another in memory.
+
+    Tensors whose size is a multiple of 64 bytes come first, and the header is padded, so that
+    those start at a multiple of 64 and can be mapped; the format allows no holes.
+    """
+    names = {numpy: short for short, numpy in DTYPES.items()}
+    sized = [(w, int(np.prod(w.shape, dtype=np.int64)) * np.dtype(w.dtype).itemsize) for w in weights]
+    sized.sort(key=lambda item: item[1] % ALIGNMENT != 0)
+    header: dict[str, Any] = {}
+    offset = 0
+    for weight, size in sized:
+        header[weight.name] = {
+            "dtype": names[weight.dtype],
+            "shape": list(weight.shape),
+            "data_offsets": [offset, offset + size],
+        }
+        offset += size
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-(len(text) + 8) % ALIGNMENT)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for weight, size in sized:
+            data = np.ascontiguousarray(weight.make())
+            if data.nbytes != size or str(data.dtype) != weight.dtype:
+                raise TfgraphError(f"weight {weight.name} is {data.dtype}{list(data.shape)}")
+            file.write(data.tobytes() if not data.flags.c_contiguous else memoryview(data).cast("B"))
+
+
+class Staging:
+    """A folder beside the artifact's final place, renamed to it by `publish`.
+
+    Leaving the `with` block without that removes it.
+    """
+
+    def __init__(self, final: Path) -> None:
+        self.final = final
+
+    def __enter__(self) -> Staging:
+        parent = self.final.parent
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            prefix = f".{self.final.name}."
+            self.folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent))
+        except OSError as cause:
+            raise TfgraphError(f"cannot write {self.final}: {cause.strerror}") from cause
+        self.folder.chmod(0o755)
+        return self
+
+    def publish(self, final: Path | None = None) -> None:
+        """Put the folder in its place; an artifact that is there is replaced, anything else kept."""
+        target = final or self.final
+        if target.exists() and not (target / layout.MANIFEST).is_file():
+            raise TfgraphError(f"{target} exists and is not an artifact", hint="choose another -o")
+        for path in self.folder.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        if target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
+            os.rename(target, old / "old")
+            os.rename(self.folder, target)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(self.folder, target)
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _json(value: Any) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _without_place(report: PassReport) -> dict[str, Any]:
+    """Declined entries without the folder of the user's file: artifacts hold no paths."""
+    declined = []
+    for d in report.declined:
+        where = d.location
+        place = f"{Path(where.file).name}:{where.line}:{where.column}" if where else None
+        declined.append({"rule": d.rule, "at": d.at, "reason": d.reason, "location": place})
+    return {"declined": declined}

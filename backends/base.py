@@ -1,0 +1,178 @@
+"""What a backend is, and how one is found by name.
+
+A backend turns a graph and its weights into an executable: a callable from inputs by name to
+outputs by name. Backends are imported on use, so that asking for NumPy loads no compiler. May
+import: runtime, ops, ir, errors.
+"""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError, nearest
+from tfgraph.ir import Graph, Value
+from tfgraph.runtime.sizes import Port, SymbolRange
+
+NDArray = np.ndarray[Any, Any]
+Weights = Mapping[str, NDArray]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What to compile for: a backend's name, and what only some backends ask for."""
+
+    name: str = "cpu"
+    arch: str | None = None
+    arch_origin: str | None = None
+    mcpu: str | None = None
+    threads: int | None = None
+
+
+class Executable(Protocol):
+    """A compiled graph. `dims` gives sizes of symbols that no input's shape tells."""
+
+    @property
+    def inputs(self) -> tuple[Port, ...]:
+        """The inputs."""
+
+    @property
+    def outputs(self) -> tuple[Port, ...]:
+        """The outputs."""
+
+    @property
+    def symbols(self) -> Mapping[str, SymbolRange]:
+        """The symbolic sizes with their ranges."""
+
+    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, NDArray]:
+        """Outputs by name."""
+
+    def close(self) -> None:
+        """Free what it holds."""
+
+
+class Backend(ABC):
+    """One way to run graphs."""
+
+    name: str
+
+    @abstractmethod
+    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
+        """An executable. Raises MissingTool where the machine cannot run it."""
+
+
+@dataclass(frozen=True)
+class CompiledWeight:
+    """A weight in compiled layout; `make` computes the array when it is written."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+    sources: tuple[str, ...]
+    make: Callable[[], NDArray]
+
+
+@dataclass(frozen=True)
+class Built:
+    """What a compiling backend puts into an artifact, besides what every artifact holds."""
+
+    files: Mapping[str, bytes]
+    weights: tuple[CompiledWeight, ...]
+    scalars: tuple[str, ...] = ()
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+
+
+class CompilingBackend(Backend):
+    """A backend whose result can be written as an artifact."""
+
+    @abstractmethod
+    def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
+        """Compile the graph."""
+
+    def runs_here(self, target: Target) -> str | None:
+        """Why the result can't run on this machine; None if it can."""
+        return None
+
+
+_BUILTIN = {
+    "numpy": "tfgraph.backends.numpy:NumpyBackend",
+    "cpu": "tfgraph.backends.tvm.cpu.backend:CpuBackend",
+    "cuda": "tfgraph.backends.tvm.cuda.backend:CudaBackend",
+}
+_REGISTERED: dict[str, Callable[[], Backend]] = {}
+
+
+def register_backend(name: str, make: Callable[[], Backend]) -> None:
+    """Make a backend known by its name; plugins call this."""
+    if name in _BUILTIN:
+        raise TfgraphError(f"backend '{name}' is built in")
+    _REGISTERED[name] = make
+
+
+def backend_names() -> tuple[str, ...]:
+    """The names that `find_backend` takes."""
+    return (*_BUILTIN, *_REGISTERED)
+
+
+def find_backend(name: str) -> Backend:
+    """The backend of that name. Raises TfgraphError with the nearest name if there is none."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]()
+    if name not in _BUILTIN:
+        known = backend_names()
+        raise TfgraphError(
+            f"unknown target '{name}'", hint=nearest(name, known) or f"one of {', '.join(known)}"
+        )
+    module, _, cls = _BUILTIN[name].partition(":")
+    made: Backend = getattr(importlib.import_module(module), cls)()
+    return made
+
+
+def input_ports(graph: Graph) -> tuple[Port, ...]:
+    """The inputs of a graph as a caller sees them."""
+    return tuple(
+        _port(item.value.name, item.value, str(item.fill), _limit(graph, item.value))
+        for item in graph.inputs
+    )
+
+
+def output_ports(graph: Graph) -> tuple[Port, ...]:
+    """The outputs of a graph as a caller sees them."""
+    return tuple(_port(o.name, o.value, "", None) for o in graph.outputs)
+
+
+def symbol_ranges(graph: Graph) -> dict[str, SymbolRange]:
+    """The symbols that a call needs, sorted by name."""
+    used = {s for v in graph.values() for d in v.type.shape for s in d.symbols}
+    known = {s.name: s for s in graph.symbols}
+    names = sorted(used | set(known))
+    found = {name: graph.symbol(name) for name in names}
+    return {name: SymbolRange(s.low, s.high, s.default) for name, s in found.items()}
+
+
+def _port(name: str, value: Value, fill: str, limit: int | None) -> Port:
+    shape = tuple(int(d) if d.is_const else str(d) for d in value.type.shape)
+    return Port(name, value.type.dtype.value, shape, fill, limit)
+
+
+def _limit(graph: Graph, value: Value) -> int | None:
+    """The fewest rows of the tables that the value indexes."""
+    rows: list[int] = []
+    for user in graph.users.get(value, ()):
+        if user.op == "embedding" and user.operands[0] == value:
+            table = user.inputs[1]
+            size = table.type.shape[0]
+        elif user.op == "take" and user.operands[1] == value:
+            axis = user.attrs["axis"]
+            size = user.inputs[0].type.shape[axis]  # type: ignore[index]
+        else:
+            continue
+        if size.is_const:
+            rows.append(int(size))
+    return min(rows, default=None)

@@ -1,0 +1,103 @@
+"""The reference: every op by its body, in float64, rounded once an op. Plain and slow.
+
+May import: base, ops, runtime, ir.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tfgraph.backends.base import (
+    Backend,
+    Executable,
+    NDArray,
+    Target,
+    Weights,
+    input_ports,
+    output_ports,
+    symbol_ranges,
+)
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Graph, Node, Value
+from tfgraph.ops import FloatArray, evaluate
+from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes
+
+
+@dataclass
+class NumpyExecutable:
+    """Runs a graph node by node. With `exact` every float is float64 from the start, and nothing
+    is rounded to the graph's dtypes: what the graph means in exact arithmetic, very nearly."""
+
+    graph: Graph
+    weights: Weights
+    exact: bool = False
+    inputs: tuple[Port, ...] = field(init=False)
+    outputs: tuple[Port, ...] = field(init=False)
+    symbols: Mapping[str, SymbolRange] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.inputs = input_ports(self.graph)
+        self.outputs = output_ports(self.graph)
+        self.symbols = symbol_ranges(self.graph)
+
+    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, NDArray]:
+        """The outputs by name."""
+        wanted = {o.value.name for o in self.graph.outputs}
+        found = {v.name: a for v, _, a in self.trace(inputs, dims, keep=wanted)}
+        return {o.name: found[o.value.name] for o in self.graph.outputs}
+
+    def trace(
+        self,
+        inputs: Mapping[str, NDArray],
+        dims: Mapping[str, int] | None = None,
+        keep: set[str] | None = None,
+    ) -> Iterator[tuple[Value, Node | None, NDArray]]:
+        """Every value in order with the node that made it, inputs and parameters first; only those
+        named in `keep` where it is given."""
+        arrays = {port.name: self._check(port, inputs) for port in self.inputs}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        constraints = [str(c) for c in self.graph.constraints]
+        sizes = bind_sizes(self.inputs, shapes, self.symbols, constraints, dims or {})
+        arrays |= {p.value.name: self.weights[p.value.name] for p in self.graph.params}
+        given = {name: FloatArray(self._wide(array)) for name, array in arrays.items()}
+        for item in (*self.graph.inputs, *self.graph.params):
+            if keep is None or item.value.name in keep:
+                yield item.value, None, given[item.value.name].data
+        like = FloatArray(np.zeros((), np.float64))
+        with np.errstate(all="ignore"):
+            for node, results in evaluate(self.graph, given, sizes, like):
+                for value, result in zip(node.outputs, results, strict=True):
+                    if keep is None or value.name in keep:
+                        yield value, node, result.data
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def _wide(self, array: NDArray) -> NDArray:
+        wide = self.exact and array.dtype.kind == "f"
+        return array.astype(np.float64) if wide else array
+
+    def _check(self, port: Port, inputs: Mapping[str, Any]) -> NDArray:
+        if port.name not in inputs:
+            raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
+        array = np.asarray(inputs[port.name])
+        if str(array.dtype) != port.dtype:
+            raise TfgraphError(
+                f"input '{port.name}' is {array.dtype}, expected {port.dtype}",
+                hint=f"convert it with .astype('{port.dtype}')",
+            )
+        return array
+
+
+class NumpyBackend(Backend):
+    """The reference backend."""
+
+    name = "numpy"
+
+    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
+        """The graph itself, ready to run."""
+        return NumpyExecutable(graph, weights)

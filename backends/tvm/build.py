@@ -1,0 +1,116 @@
+"""From a Relax module of our own kernels to object files, in memory, with no compiler or linker.
+
+`build_objects` runs the Relax passes that plan memory and lower `call_tir`, then TVM's lowering and
+LLVM, and keeps the object files that TVM would hand to a linker. `tfgraph.runtime.jit` loads those
+bytes as they are. The same module gives the same bytes in every process. May import: tvm, errors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tvm
+from tvm import relax, s_tir, tirx
+from tvm.tirx import compilation_pipeline
+
+if TYPE_CHECKING:
+    from tfgraph.backends.tvm.target import CpuMachine
+
+_KERNEL_PIPELINE = "tfgraph-cpu"
+
+
+def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> list[bytes]:
+    """Compile the IRModule `mod` for `machine`; the object files to load, as bytes.
+
+    The Relax functions check their arguments' types in any case. With `checks` each kernel checks
+    its own too, which finds mistakes of the code that calls it but triples the size of the code.
+    """
+    with tvm.transform.PassContext(opt_level=2, config={"tirx.disable_assert": not checks}):
+        executable = relax.build(
+            mod, machine.target, relax_pipeline=_relax_pipeline(), tir_pipeline=_KERNEL_PIPELINE
+        )
+    kept: list[bytes] = []
+
+    def keep(_output: str, files: list[str], **_options: Any) -> None:
+        kept.extend(Path(file).read_bytes() for file in files)
+
+    keep.output_format = "so"  # type: ignore[attr-defined]
+    executable.export_library("unused.so", fcompile=keep)
+    return kept
+
+
+def _relax_pipeline() -> Any:
+    """TVM's default build pipeline without library dispatch and CUDA graphs, made reproducible."""
+    passes = relax.transform
+    return tvm.transform.Sequential(
+        [
+            passes.LegalizeOps(),
+            passes.RewriteDataflowReshape(),
+            passes.ToNonDataflow(),
+            passes.RemovePurityChecking(),
+            passes.CallTIRRewrite(),
+            passes.StaticPlanBlockMemory(),
+            passes.LowerAllocTensor(),
+            passes.KillAfterLastUse(),
+            passes.LowerRuntimeBuiltin(),
+            passes.ComputePrimValue(),
+            passes.VMShapeLower(),
+            tvm.transform.module_pass(order_shape_stores, opt_level=0),
+            passes.AttachGlobalSymbol(),
+        ]
+    )
+
+
+def order_shape_stores(mod: Any, _context: Any) -> Any:
+    """Sort the stores of each shape function by the slot they fill.
+
+    VMShapeLower emits them in the order of a hash table keyed by addresses, which differs from
+    process to process. They only read slots that other functions fill, so any order is right.
+    """
+    for name, function in mod.functions_items():
+        body = getattr(function, "body", None)
+        if name.name_hint.startswith("shape_func") and isinstance(body, tirx.SeqStmt):
+            stores = list(body.seq)
+            if all(isinstance(store, tirx.BufferStore) for store in stores):
+                stores.sort(key=lambda store: int(store.indices[0]))
+                mod.update_func(name, function.with_body(tirx.SeqStmt(stores)))
+    return mod
+
+
+def _kernel_pipeline() -> tuple[Any, Any, Any]:
+    """TVM's default lowering of PrimFuncs without its GPU passes and without its slowest passes.
+
+    What those do to CPU code (hoisting, removing dead code, common subexpressions), LLVM does too.
+    """
+    passes = tvm.transform.Sequential(
+        [
+            s_tir.transform.CanonicalizeLoop(),
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.LowerOpaqueBlock(),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.BF16ComputeLegalize(),
+            tirx.transform.NarrowDataType(32),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.StorageRewrite(),
+            tirx.transform.UnrollLoop(),
+            tirx.transform.StmtSimplify(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            tirx.transform.VerifyMemory(),
+            tirx.transform.AnnotateEntryFunc(),
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+            tirx.transform.BF16StorageLegalize(),
+        ]
+    )
+    return (
+        passes,
+        compilation_pipeline.finalize_host_passes,
+        compilation_pipeline.finalize_device_passes,
+    )
+
+
+compilation_pipeline.register_tir_pipeline(_KERNEL_PIPELINE, _kernel_pipeline)

@@ -1,0 +1,344 @@
+"""Attention in one pass over the keys: no s x t array is ever stored.
+
+softmax(q k^T * scale + bias) v. A task computes a block of queries of one head: it walks the keys
+tile by tile, skips the tiles that the mask rules out, and leaves the arithmetic of a tile to
+`AttentionTile`. May import: tvm, tfgraph.backends.tvm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.cpu import emit
+from tfgraph.backends.tvm.cpu.attention_mask import (
+    Lanes,
+    MaskPlan,
+    Operands,
+    Padding,
+    Parameter,
+    Tile,
+    all_of,
+)
+from tfgraph.backends.tvm.cpu.attention_tile import (
+    AttentionTile,
+    QueryBlock,
+    narrow_block,
+    wide_block,
+)
+from tfgraph.backends.tvm.cpu.emit import hold, i64, loop, splat
+from tfgraph.backends.tvm.cpu.rows import Part
+from tfgraph.backends.tvm.cpu.vector_math import fma, tanh
+from tfgraph.backends.tvm.target import CpuMachine
+
+Expr = Any
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The static sizes of an attention kernel.
+
+    `heads` query heads of `width` numbers, of which each run of heads / kv_heads shares a key and
+    value head; values have `value_width` numbers. `q_pitch`, `k_pitch` and `v_pitch` are the
+    widths of the arrays that hold them, the offsets where in a row they start: so the three may be
+    windows of one array.
+    """
+
+    heads: int
+    kv_heads: int
+    width: int
+    value_width: int
+    q_pitch: int
+    k_pitch: int
+    v_pitch: int
+    q_offset: int = 0
+    k_offset: int = 0
+    v_offset: int = 0
+
+
+def attention(
+    name: str,
+    shape: AttentionShape,
+    plan: MaskPlan,
+    machine: CpuMachine,
+    *,
+    scale: float,
+    softcap: float | None = None,
+) -> Any:
+    """A PrimFunc `name` for float32 attention; batch, s and t are symbolic.
+
+    Parameters, in order: q (batch, s, q_pitch); k (batch, t, k_pitch); v (batch, t, v_pitch); the
+    arrays of `plan.parameters`; an int64 for each of `plan.scalars`; the output
+    (batch, s, heads * value_width). A score is q.k * scale, then softcap * tanh(score / softcap),
+    then the biases, then the mask. NaN and inf in a masked key or value do not reach the output;
+    a query that may attend to nothing gives zeros. A query's result has the same bits whatever the
+    batch, s, its place among the queries and the number of threads: alone as in a long prompt.
+    """
+    with emit.function(name) as builder:
+        _Kernel(shape, plan, machine, scale, softcap).emit()
+    return builder.get()
+
+
+class _Kernel:
+    """Emits one attention kernel; each method emits one of its steps."""
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        plan: MaskPlan,
+        machine: CpuMachine,
+        scale: float,
+        softcap: float | None,
+    ) -> None:
+        self.shape, self.plan, self.machine, self.softcap = shape, plan, machine, softcap
+        # q is multiplied by this once, so that scores come out in base 2, or ready for tanh.
+        self.q_factor = scale * math.log2(math.e) if softcap is None else scale / softcap
+
+    def emit(self) -> None:
+        """The whole function: its arguments, then one task for each head and block of queries."""
+        shape = self.shape
+        batch, s, t = emit.symbol("batch"), emit.symbol("s"), emit.symbol("t")
+        self.s, self.t = s, t
+        self.q = emit.argument("q", (batch, s, shape.q_pitch))
+        self.k = emit.argument("k", (batch, t, shape.k_pitch))
+        self.v = emit.argument("v", (batch, t, shape.v_pitch))
+        self._mask_arguments({"batch": batch, "s": s, "t": t, "heads": shape.heads})
+        self.out = emit.argument("out", (batch, s, shape.heads * shape.value_width))
+        with emit.body():
+            narrow = narrow_block(shape.heads // shape.kv_heads)
+            with T.If(s <= narrow.queries):
+                with T.Then():
+                    self._all_tasks(batch, narrow)
+                with T.Else():
+                    self._all_tasks(batch, wide_block(self.machine))
+
+    def _all_tasks(self, batch: Expr, block: QueryBlock) -> None:
+        """One task for each block of queries of a head, or of the heads that share the block."""
+        shape, self.block = self.shape, block
+        blocks = T.ceildiv(self.s, i64(block.queries))
+        heads = shape.heads // block.heads
+        with T.parallel(i64(0), batch * heads * blocks) as task:
+            row = hold(T.floordiv(task, blocks))
+            self.batch = hold(T.floordiv(row, i64(heads)))
+            self.first_head = hold(T.floormod(row, i64(heads)) * block.heads)
+            self.kv_head = hold(T.floordiv(self.first_head, i64(shape.heads // shape.kv_heads)))
+            turn = hold(T.floormod(task, blocks))
+            self.first_query = hold(_fold(turn, blocks) * block.queries)
+            self._task()
+
+    def _mask_arguments(self, sizes: dict[str, Any]) -> None:
+        arrays = [_array(parameter, sizes) for parameter in self.plan.parameters]
+        scalars = {name: emit.scalar_argument(name) for name in self.plan.scalars}
+        self.operands: list[Operands] = []
+        for term in self.plan.terms:
+            count = len(term.parameters)
+            self.operands.append(Operands(arrays[:count], scalars))
+            arrays = arrays[count:]
+        masks = list(zip(self.plan.masks, self.operands, strict=False))
+        self.pairwise = [(m, operands) for m, operands in masks if m in self.plan.pairwise]
+        self.paddings = [operands for m, operands in masks if isinstance(m, Padding)]
+        self.lists = [operands for m, operands in masks if m == self.plan.key_list]
+        self.biases = list(
+            zip(self.plan.biases, self.operands[len(self.plan.masks) :], strict=True)
+        )
+
+    def _task(self) -> None:
+        """All keys for one block of queries."""
+        width, value_width = self.shape.width, self.shape.value_width
+        tile = self.tile = AttentionTile(self.machine, self.block, width, value_width)
+        self._load_queries()
+        tile.clear()
+        keys = hold(self._walk_length())
+        with loop(T.ceildiv(keys, i64(tile.keys))) as number:
+            first = hold(number * tile.keys)
+            self._keys(first, hold(T.min(i64(tile.keys), keys - first)))
+        tile.finish()
+        self._store_output()
+
+    def _walk_length(self) -> Expr:
+        """How many keys to walk: the list's, or those before the padding, or all."""
+        if self.lists:
+            return T.cast(self.lists[0].buffers[1][self.batch], "int64")
+        length: Expr = self.t
+        for operands in self.paddings:
+            given = T.cast(operands.buffers[0][self.batch], "int64")
+            length = T.max(T.min(length, given), i64(0))
+        return length
+
+    def _key(self, position: Expr) -> Expr:
+        """The key at this position of the walk."""
+        if self.lists:
+            return T.cast(self.lists[0].buffers[0][self.batch, position], "int64")
+        return position
+
+    def _keys(self, first: Expr, count: Expr) -> None:
+        """One tile of keys: positions first .. first + count - 1 of the walk."""
+        if not self.pairwise:
+            self._score(first, count)
+            self.tile.weigh(count)
+            self._add_values(first, count, select=False)
+            return
+        place = Tile(
+            self.batch,
+            self.first_query,
+            T.min(self.first_query + (self.block.queries - 1), self.s - 1),
+            hold(self._key(first)),
+            hold(self._key(first + count - 1)),
+        )
+        with T.If(all_of([m.may(place, operands) for m, operands in self.pairwise])), T.Then():
+            inside = hold(all_of([m.must(place, operands) for m, operands in self.pairwise]))
+            self._score(first, count)
+            with T.If(tirx.Not(inside)), T.Then():
+                self._mask_scores(first, count)
+            self.tile.weigh(count)
+            with T.If(inside):
+                with T.Then():
+                    self._add_values(first, count, select=False)
+                with T.Else():
+                    self._add_values(first, count, select=True)
+
+    def _score(self, first: Expr, count: Expr) -> None:
+        """Scores in base 2, softcap and biases included."""
+        start = self.shape.k_offset + self.kv_head * self.shape.width
+        self.tile.score(
+            count,
+            lambda j: self._key(first + j),
+            lambda row, c: self.k[self.batch, row, start + c],
+        )
+        if self.softcap is None and not self.biases:
+            return
+        log2_e = splat(math.log2(math.e), self.block.lanes)
+
+        def finish(j: Expr, at: int, score: Expr) -> Expr:
+            if self.softcap is not None:
+                cap = splat(self.softcap * math.log2(math.e), self.block.lanes)
+                score = hold(tanh(score) * cap)
+            for bias, operands in self.biases:
+                value = bias.value(self._pair(first + j, at), operands)
+                score = hold(fma(value, log2_e, score))
+            return score
+
+        self.tile.update_scores(count, finish)
+
+    def _mask_scores(self, first: Expr, count: Expr) -> None:
+        """-inf where a mask forbids the pair."""
+
+        def select(j: Expr, at: int, score: Expr) -> Expr:
+            pair = self._pair(first + j, at)
+            allowed = all_of([m.allowed(pair, operands) for m, operands in self.pairwise])
+            return tirx.Select(allowed, score, splat(-math.inf, self.block.lanes))
+
+        self.tile.update_scores(count, select)
+
+    def _pair(self, position: Expr, at: int) -> Lanes:
+        return Lanes(
+            self.batch,
+            self.first_head,
+            self.first_query + at,
+            self.s - 1,
+            self._key(position),
+            self.block.lanes,
+            self.block.heads,
+        )
+
+    def _add_values(self, first: Expr, count: Expr, *, select: bool) -> None:
+        start = self.shape.v_offset + self.kv_head * self.shape.value_width
+        self.tile.add_values(
+            count,
+            lambda j: self._key(first + j),
+            lambda row, c: self.v[self.batch, row, start + c],
+            select=select,
+        )
+
+    def _load_queries(self) -> None:
+        """queries[c, i] = q[query of i, c] * factor; past the end the last row is repeated."""
+        lanes, width = self.block.lanes, self.shape.width
+
+        def load(first: Expr, part: Part) -> None:
+            rows = []
+            for i in range(lanes):
+                query, head = self._query_and_head(first, i)
+                start = self.shape.q_offset + head * width + part.start
+                window = Part(hold(start), part.count, lanes)
+                rows.append(window.load(self.q, self.batch, hold(T.min(query, self.s - 1))))
+            columns = emit.transpose(rows)
+            for c in range(int(part.count)):
+                value = columns[c] * splat(self.q_factor, lanes)
+                emit.store(self.tile.queries, (part.start + c) * self.block.size + first, value)
+
+        self._each_square(width, load)
+
+    def _store_output(self) -> None:
+        """out[query of i, c] = output[c, i]."""
+        lanes, width = self.block.lanes, self.shape.value_width
+
+        def save(first: Expr, part: Part) -> None:
+            # Past the last column anything may stand: it is not stored.
+            columns = [part.start + min(c, int(part.count) - 1) for c in range(lanes)]
+            output = [
+                emit.load(self.tile.output, c * self.block.size + first, lanes) for c in columns
+            ]
+            used = min(lanes, self.block.queries * self.block.heads)
+            for i, value in enumerate(emit.transpose(output)[:used]):
+                query, head = self._query_and_head(first, i)
+                query = hold(query)
+                with T.If(query < self.s), T.Then():
+                    window = Part(hold(head * width + part.start), part.count, lanes)
+                    window.store(self.out, value, self.batch, query)
+
+        self._each_square(width, save)
+
+    def _query_and_head(self, first: Expr, lane: int) -> tuple[Expr, Expr]:
+        """What lane first + lane holds; first is 0 where heads share the block."""
+        query, head = divmod(lane, self.block.heads)
+        return self.first_query + first + query, self.first_head + head
+
+    def _each_square(self, width: int, emit_square: Callable[[Expr, Part], None]) -> None:
+        """`emit_square(i, part)` for each vector of queries, i the first, and part of a row."""
+        lanes = self.block.lanes
+        with loop(self.block.vectors) as vector:
+            first = hold(vector * lanes)
+            if width >= lanes:
+                with loop(width // lanes) as number:
+                    emit_square(first, Part(hold(number * lanes), lanes, lanes))
+            if width % lanes:
+                emit_square(first, Part(i64(width // lanes * lanes), width % lanes, lanes))
+
+
+def compact_keys(name: str, dtype: str = "bool") -> Any:
+    """A PrimFunc `name` that lists the keys a mask keeps, once for all layers that share it.
+
+    Parameters: keep (batch, t) of `dtype`, nonzero where the key may be seen; the outputs keys
+    (batch, t) int32, of which the first count[batch] are the kept positions, ascending, and the
+    rest 0; count (batch,) int32. These are the arrays of `KeyList`.
+    """
+    with emit.function(name) as builder:
+        batch, t = emit.symbol("batch"), emit.symbol("t")
+        keep = emit.argument("keep", (batch, t), dtype)
+        keys = emit.argument("keys", (batch, t), "int32")
+        count = emit.argument("count", (batch,), "int32")
+        with emit.body(), loop(batch) as b:
+            T.buffer_store(count, T.int32(0), [b])
+            with loop(t) as j:
+                T.buffer_store(keys, T.int32(0), [b, j])
+                with T.If(emit.truth(keep[b, j])), T.Then():
+                    # count[b] <= j, so the zero just written may be overwritten, never a later one
+                    T.buffer_store(keys, T.cast(j, "int32"), [b, T.cast(count[b], "int64")])
+                    T.buffer_store(count, count[b] + 1, [b])
+    return builder.get()
+
+
+def _fold(turn: Expr, blocks: Expr) -> Expr:
+    """0, n-1, 1, n-2, ...: a thread's run of tasks has cheap and dear blocks of a causal mask."""
+    half = T.floordiv(turn, i64(2))
+    return tirx.Select(T.floormod(turn, i64(2)) == 0, half, blocks - 1 - half)
+
+
+def _array(parameter: Parameter, sizes: dict[str, Any]) -> Any:
+    shape: Sequence[Any] = [sizes.get(str(size), size) for size in parameter.shape]
+    return emit.argument(parameter.name, shape, parameter.dtype)

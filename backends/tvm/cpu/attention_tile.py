@@ -1,0 +1,217 @@
+"""The arithmetic of attention on one tile, queries by keys, with the queries in the lanes.
+
+Keys and values are broadcast, so nothing is summed across lanes: each query is computed alone and
+in the same order of operations, whatever stands beside it. Scores are in base 2 (scaled by log2 e).
+For each tile, with q, scores and output held transposed (queries last):
+
+    scores[j, i]   = sum over c of k[j, c] * q[c, i]
+    high'[i]       = max(high[i], max over j of scores[j, i])
+    weights[j, i]  = 2^(scores[j, i] - high'[i])                     (in place of the scores)
+    shrink[i]      = 2^(high[i] - high'[i])
+    total[i]       = total[i] * shrink[i] + sum over j of weights[j, i]
+    output[c, i]   = output[c, i] * shrink[i] + sum over j of v[j, c] * weights[j, i]
+
+This is the online softmax of Milakov & Gimelshein (arXiv 1805.02867), used as by Dao et al.
+(FlashAttention, arXiv 2205.14135). May import: tvm, tfgraph.backends.tvm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.cpu.emit import hold, load, loop, splat, store, workspace
+from tfgraph.backends.tvm.cpu.vector_math import exp2_nonpositive, fma
+from tfgraph.backends.tvm.target import CpuMachine
+
+Expr = Any
+Element = Callable[[Expr, Expr], Expr]
+"""(row, column) -> a scalar of the key or value array of this head."""
+
+_LOWEST = -3.4028234663852886e38  # no finite score is below it
+_MASKED_BITS = -0x80000000  # -0.0, the weight of a masked pair: adds nothing, yet can be told
+
+
+@dataclass(frozen=True)
+class QueryBlock:
+    """The queries of a tile: `vectors` vectors of `lanes`, `heads` heads of each query."""
+
+    lanes: int
+    vectors: int
+    heads: int = 1
+
+    @property
+    def size(self) -> int:
+        """Columns of a tile."""
+        return self.lanes * self.vectors
+
+    @property
+    def queries(self) -> int:
+        """Queries of a tile. Where `heads` does not divide the size, the last lanes are idle."""
+        return self.size // self.heads
+
+
+def wide_block(machine: CpuMachine) -> QueryBlock:
+    """The block that computes most per load."""
+    return QueryBlock(machine.lanes, 2)
+
+
+def narrow_block(group: int) -> QueryBlock:
+    """For few queries, as in decoding: one AVX2 register, shared by heads with the same keys.
+
+    `group` is the number of query heads to a key head.
+    """
+    lanes = 8  # one register of AVX2: fewer lanes would cost as much
+    return QueryBlock(lanes, 1, max(n for n in range(1, lanes + 1) if group % n == 0))
+
+
+class AttentionTile:
+    """The buffers of one task, allocated where it is constructed, and the steps on them."""
+
+    def __init__(
+        self, machine: CpuMachine, block: QueryBlock, width: int, value_width: int
+    ) -> None:
+        self.lanes, self.block = block.lanes, block.size
+        self.width, self.value_width = width, value_width
+        # Rows of sums held in registers, beside two vectors and one broadcast.
+        self.group = 8 if machine.registers >= 32 else 6
+        self.keys = self.group * 8  # the same for every block: it decides the order of the sums
+        self.queries = workspace(width * self.block)
+        self.scores = workspace(self.keys * self.block)
+        self.output = workspace(value_width * self.block)
+        self.high, self.next_high = workspace(self.block), workspace(self.block)
+        self.total, self.shrink = workspace(self.block), workspace(self.block)
+        self.sums = [workspace(self.block) for _ in range(self.group)]
+        self.starts = [vector * self.lanes for vector in range(block.vectors)]
+
+    def clear(self) -> None:
+        """Before the first tile: nothing seen yet."""
+        with loop(self.value_width) as c:
+            for at in self.starts:
+                store(self.output, c * self.block + at, splat(0.0, self.lanes))
+        for at in self.starts:
+            store(self.high, at, splat(_LOWEST, self.lanes))
+            store(self.total, at, splat(0.0, self.lanes))
+
+    def score(self, count: Expr, row: Callable[[Expr], Expr], key: Element) -> None:
+        """Scores of the keys in rows row(0) .. row(count - 1)."""
+        with loop(T.ceildiv(count, T.int64(self.group))) as number:
+            first = number * self.group
+            # Past the end the last key is taken again; its scores are not used.
+            rows = [hold(row(T.min(first + u, count - 1))) for u in range(self.group)]
+            self._clear_sums(self.group)
+            with loop(self.width) as c:
+                self._add_products([key(r, c) for r in rows], self.queries, c, select=False)
+            for u in range(self.group):
+                for at in self.starts:
+                    self._store(self.scores, first + u, at, self._load(self.sums[u], 0, at))
+
+    def update_scores(self, count: Expr, update: Callable[[Expr, int, Expr], Expr]) -> None:
+        """scores[j, i..] = update(j, i, scores[j, i..]), one vector of queries at a time."""
+        with loop(count) as j:
+            for at in self.starts:
+                score = hold(self._load(self.scores, j, at))
+                self._store(self.scores, j, at, update(j, at, score))
+
+    def weigh(self, count: Expr) -> None:
+        """Turn scores into weights; update high, shrink and total."""
+        for at in self.starts:
+            self._store(self.next_high, 0, at, self._load(self.high, 0, at))
+            self._store(self.sums[0], 0, at, splat(0.0, self.lanes))
+        with loop(count) as j:
+            for at in self.starts:
+                high = T.max(self._load(self.next_high, 0, at), self._load(self.scores, j, at))
+                self._store(self.next_high, 0, at, high)
+        with loop(count) as j:
+            for at in self.starts:
+                score = hold(self._load(self.scores, j, at))
+                weight = exp2_nonpositive(score - self._load(self.next_high, 0, at))
+                masked = score == splat(-math.inf, self.lanes)
+                weight = hold(tirx.Select(masked, splat(-0.0, self.lanes), weight))
+                self._store(self.scores, j, at, weight)
+                self._store(self.sums[0], 0, at, self._load(self.sums[0], 0, at) + weight)
+        for at in self.starts:
+            following = self._load(self.next_high, 0, at)
+            shrink = hold(exp2_nonpositive(self._load(self.high, 0, at) - following))
+            total = fma(self._load(self.total, 0, at), shrink, self._load(self.sums[0], 0, at))
+            self._store(self.total, 0, at, total)
+            self._store(self.shrink, 0, at, shrink)
+            self._store(self.high, 0, at, following)
+
+    def add_values(
+        self, count: Expr, row: Callable[[Expr], Expr], value: Element, *, select: bool
+    ) -> None:
+        """Add the weighted values in rows row(0) .. row(count - 1) to the output.
+
+        With `select`, a masked pair is left out; a weight of 0 would make NaN of a value that is
+        NaN or inf.
+        """
+        whole, rest = divmod(self.value_width, self.group)
+        if whole:
+            with loop(whole) as number:
+                self._add_columns(count, row, value, number * self.group, self.group, select)
+        if rest:
+            self._add_columns(count, row, value, T.int64(whole * self.group), rest, select)
+
+    def finish(self) -> None:
+        """Divide the output by the totals; zeros where nothing was allowed."""
+        for at in self.starts:
+            total = hold(self._load(self.total, 0, at))
+            self._store(self.shrink, 0, at, splat(1.0, self.lanes) / total)
+        with loop(self.value_width) as c:
+            for at in self.starts:
+                empty = self._load(self.total, 0, at) == splat(0.0, self.lanes)
+                output = self._load(self.output, c, at) * self._load(self.shrink, 0, at)
+                self._store(self.output, c, at, tirx.Select(empty, splat(0.0, self.lanes), output))
+
+    def _add_columns(
+        self,
+        count: Expr,
+        row: Callable[[Expr], Expr],
+        value: Element,
+        column: Expr,
+        columns: int,
+        select: bool,
+    ) -> None:
+        self._clear_sums(columns)
+        with loop(count) as j:
+            place = hold(row(j))
+            values = [value(place, column + u) for u in range(columns)]
+            self._add_products(values, self.scores, j, select=select)
+        for u in range(columns):
+            for at in self.starts:
+                shrink, added = self._load(self.shrink, 0, at), self._load(self.sums[u], 0, at)
+                output = fma(self._load(self.output, column + u, at), shrink, added)
+                self._store(self.output, column + u, at, output)
+
+    def _clear_sums(self, count: int) -> None:
+        for total in self.sums[:count]:
+            for at in self.starts:
+                self._store(total, 0, at, splat(0.0, self.lanes))
+
+    def _add_products(
+        self, scalars: list[Expr], buffer: Any, line: Expr, *, select: bool
+    ) -> None:
+        """sums[u][i] += scalars[u] * buffer[line, i], for each u."""
+        vectors = [(at, hold(self._load(buffer, line, at))) for at in self.starts]
+        for total, scalar in zip(self.sums, scalars, strict=False):
+            factor = T.broadcast(hold(scalar), self.lanes)
+            for at, vector in vectors:
+                old = self._load(total, 0, at)
+                new = fma(factor, vector, old)
+                if select:
+                    bits = tirx.reinterpret(f"int32x{self.lanes}", vector)
+                    masked = bits == T.broadcast(T.int32(_MASKED_BITS), self.lanes)
+                    new = tirx.Select(masked, old, new)
+                self._store(total, 0, at, new)
+
+    def _load(self, buffer: Any, line: Expr | int, at: int) -> Expr:
+        return load(buffer, line * self.block + at, self.lanes)
+
+    def _store(self, buffer: Any, line: Expr | int, at: int, value: Expr) -> None:
+        store(buffer, line * self.block + at, value)

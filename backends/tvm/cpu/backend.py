@@ -1,0 +1,63 @@
+"""The CPU backend: our kernels through TVM and LLVM, run by the lean runtime.
+
+May import: base, artifact, build, lower, emitters, runtime, ir.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+
+from tfgraph.backends.artifact import write_artifact
+from tfgraph.backends.base import (
+    Built,
+    CompiledWeight,
+    CompilingBackend,
+    Executable,
+    Target,
+    Weights,
+)
+from tfgraph.backends.tvm.build import build_objects
+from tfgraph.backends.tvm.cpu.emitters import CpuLowering
+from tfgraph.backends.tvm.target import cpu_machine
+from tfgraph.ir import Graph
+from tfgraph.runtime.cores import cpu_flags
+from tfgraph.runtime.model import load
+
+
+class CpuBackend(CompilingBackend):
+    """Compiles for this CPU, or for the one that the target names."""
+
+    name = "cpu"
+
+    def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
+        """Object files for the graph and its weights in packed layout."""
+        machine = cpu_machine(target.mcpu)
+        lowered = CpuLowering(graph, weights, machine).run()
+        objects = build_objects(lowered.module, machine)
+        packed = tuple(
+            CompiledWeight(w.name, w.dtype, w.shape, w.layout, w.sources, w.make)
+            for w in lowered.weights
+        )
+        return Built(
+            files={f"kernels/{i}.o": data for i, data in enumerate(objects)},
+            weights=packed,
+            scalars=lowered.scalars,
+            manifest={
+                "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
+                "tools": {"apache-tvm": version("apache-tvm")},
+            },
+        )
+
+    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
+        """The graph as a loaded artifact; the files are gone once they are mapped."""
+        built = self.build(graph, weights, target)
+        with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
+            write_artifact(Path(folder), graph, graph, built, target, [])
+            return load(folder, threads=target.threads, verify_weights=False)
+
+    def runs_here(self, target: Target) -> str | None:
+        """Whether this CPU has the features of the target."""
+        missing = set(cpu_machine(target.mcpu).features) - cpu_flags()
+        return f"this CPU has no {', '.join(sorted(missing))}" if missing else None

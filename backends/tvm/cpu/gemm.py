@@ -1,0 +1,170 @@
+"""Linear layers in float32: out = activation(x @ w + bias) + residual, with w packed in panels.
+
+The GEMM runs in parallel over weight panels and chunks of rows. It blocks neither k nor the cache:
+one panel stays in the second-level cache while a chunk of rows streams past it. The epilogue runs
+over the rows just stored, while they are in the first-level cache, so that its code exists once.
+May import: numpy, tvm, tfgraph.backends.tvm.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.cpu.activations import activation as apply_activation
+from tfgraph.backends.tvm.cpu.gemm_tile import (
+    VECTORS,
+    Tile,
+    accumulate,
+    emit_row_blocks,
+    load_masked,
+    pin,
+    store_masked,
+    tile_for,
+)
+
+if TYPE_CHECKING:
+    from tfgraph.backends.tvm.target import CpuMachine
+
+Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
+
+CHUNK_ROWS = 64
+"""Rows that a task computes of one panel: few enough to share a small GEMM among many threads, and
+to keep the results in the first-level cache for the epilogue. A multiple of every tile's rows."""
+
+
+def gemm(
+    *,
+    k: int,
+    n: int,
+    bias: bool,
+    activation: str | None,
+    residual: bool,
+    machine: CpuMachine,
+) -> Any:
+    """A PrimFunc: out = activation(x @ w + bias) + residual.
+
+    Arguments in order: x (m, k), w [panels][k][columns] as `pack_weight` makes it, bias (n,) if
+    `bias`, residual (m, n) if `residual`, out (m, n); all float32, m symbolic. A row's result has
+    the same bits whatever m is and whichever thread computes it.
+    """
+    tile = tile_for(machine)
+    panels, _, columns = packed_shape(k, n, machine)
+    with IRBuilder() as builder:
+        with T.prim_func(s_tir=True):
+            T.func_name("gemm")
+            T.func_attr({"tirx.noalias": True})
+            m = T.int64()
+            IRBuilder.name("m", m)
+            x = _argument("x", m, k)
+            w = _argument("w", panels, k, columns)
+            bias_ = _argument("bias", n) if bias else None
+            residual_ = _argument("residual", m, n) if residual else None
+            out = _argument("out", m, n)
+            with T.sblock("root"):
+                T.reads()
+                T.writes()
+                chunks = T.ceildiv(m, T.int64(CHUNK_ROWS))
+                # Neighbouring tasks share a panel, and a thread gets neighbouring tasks.
+                with T.parallel(0, panels * chunks) as task:
+                    panel = pin(T.floordiv(task, chunks))
+                    first = pin(T.floormod(task, chunks) * CHUNK_ROWS)
+                    count = pin(T.min(m - first, T.int64(CHUNK_ROWS)))
+                    _emit_product(tile, x, w, out, panel, first, count)
+                    if bias or activation or residual:
+                        _emit_epilogue(tile, bias_, activation, residual_, out, panel, first, count)
+    return builder.get()
+
+
+def pack_weight(w: Float32Array, machine: CpuMachine) -> Float32Array:
+    """The (k, n) matrix `w` as [panels][k][columns], its last panel padded with zeros."""
+    k, n = w.shape
+    panels, _, columns = packed_shape(k, n, machine)
+    padded = np.zeros((k, panels * columns), np.float32)
+    padded[:, :n] = w
+    return np.ascontiguousarray(padded.reshape(k, panels, columns).transpose(1, 0, 2))
+
+
+def packed_shape(k: int, n: int, machine: CpuMachine) -> tuple[int, int, int]:
+    """The shape that `pack_weight` gives a (k, n) matrix."""
+    columns = tile_for(machine).columns
+    return -(-n // columns), k, columns
+
+
+def _argument(name: str, *shape: Any) -> Any:
+    """A float32 buffer among the function's arguments."""
+    return T.match_buffer(T.arg(name, T.handle()), shape, "float32", align=64)
+
+
+def _emit_product(tile: Tile, x: Any, w: Any, out: Any, panel: Any, first: Any, count: Any) -> None:
+    """Emit out[rows, panel] = x[rows] @ w[panel] for the `count` rows from `first` on."""
+    lanes, columns = tile.lanes, tile.columns
+    whole, rest = divmod(int(out.shape[1]), columns)
+
+    def emit(rows: int, offset: Any) -> None:
+        row = first + offset
+        sums = accumulate(
+            rows,
+            VECTORS,
+            lanes,
+            x.shape[1],
+            lambda r, i: x[row + r, i],
+            lambda i, v: w[panel, i, T.ramp(v * lanes, 1, lanes)],
+        )
+        if not rest:
+            store(row, sums, columns)
+            return
+        with T.If(panel < whole):
+            with T.Then():
+                store(row, sums, columns)
+            with T.Else():
+                store(row, sums, rest)
+
+    def store(row: Any, sums: list[list[Any]], width: int) -> None:
+        for r, vectors in enumerate(sums):
+            for start, value in zip(range(0, width, lanes), vectors, strict=False):
+                column = panel * columns + start
+                if start + lanes <= width:
+                    T.buffer_store(out, value, [row + r, T.ramp(column, 1, lanes)])
+                else:
+                    store_masked(out, [row + r, column], value, width - start)
+
+    emit_row_blocks(count, tile.rows, emit)
+
+
+def _emit_epilogue(
+    tile: Tile,
+    bias: Any,
+    activation: str | None,
+    residual: Any,
+    out: Any,
+    panel: Any,
+    first: Any,
+    count: Any,
+) -> None:
+    """Emit out = activation(out + bias) + residual for one panel of `count` rows from `first`."""
+    lanes, n = tile.lanes, int(out.shape[1])
+    start = panel * tile.columns
+    vectors = T.min(T.int64(VECTORS), T.ceildiv(n - start, T.int64(lanes)))
+    with T.serial(0, count) as r, T.serial(0, vectors) as v:
+        row, column = first + r, start + v * lanes
+
+        def load(buffer: Any, *index: Any) -> Any:
+            if n % lanes:
+                return load_masked(buffer, [*index, column], lanes, n - column)
+            return buffer[(*index, T.ramp(column, 1, lanes))]
+
+        value = load(out, row)
+        if bias is not None:
+            value = value + load(bias)
+        if activation is not None:
+            value = apply_activation(activation, value)
+        if residual is not None:
+            value = value + load(residual, row)
+        if n % lanes:
+            store_masked(out, [row, column], value, n - column)
+        else:
+            T.buffer_store(out, value, [row, T.ramp(column, 1, lanes)])

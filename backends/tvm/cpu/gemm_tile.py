@@ -1,0 +1,105 @@
+"""The inner loops of matrix products: a tile of rows x columns, accumulated in registers.
+
+Every element adds its k products in ascending order of k by fused multiply-adds, whatever tile it
+falls into: so a row of a product has the same bits in every batch and on every thread. May import:
+tvm, tfgraph.backends.tvm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.cpu.vector_math import fma
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgraph.backends.tvm.target import CpuMachine
+
+VECTORS = 3
+"""Vector registers across a tile. Three give 8 x 48 on AVX-512 and 4 x 24 on AVX2: both nearly fill
+the register file, and each broadcast of a left factor feeds three multiply-adds."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile: `rows` rows by `columns` columns, in vectors of `lanes` floats."""
+
+    rows: int
+    columns: int
+    lanes: int
+
+
+def tile_for(machine: CpuMachine) -> Tile:
+    """The largest tile of a multiple of 4 rows that leaves registers for both factors."""
+    rows = (machine.registers - VECTORS - 1) // VECTORS // 4 * 4
+    return Tile(rows, VECTORS * machine.lanes, machine.lanes)
+
+
+def accumulate(
+    rows: int,
+    vectors: int,
+    lanes: int,
+    k: Any,
+    left: Callable[[int, Any], Any],
+    right: Callable[[Any, int], Any],
+) -> list[list[Any]]:
+    """Emit the sum over i < k of left(r, i) * right(i, v); the sums by row and vector.
+
+    `left` gives a scalar, `right` a vector of `lanes` floats.
+    """
+    # One buffer a row, each under 1 KiB: LLVM keeps them in registers. A larger one would become
+    # a heap allocation, and every sum would go through memory.
+    buffers = [T.alloc_buffer((vectors * lanes,), "float32") for _ in range(rows)]
+    parts = [T.ramp(v * lanes, 1, lanes) for v in range(vectors)]
+    for buffer in buffers:
+        for part in parts:
+            T.buffer_store(buffer, T.broadcast(T.float32(0), lanes), [part])
+    with T.serial(0, T.cast(k, "int64")) as i:
+        for r, buffer in enumerate(buffers):
+            factor = T.broadcast(left(r, i), lanes)
+            for v, part in enumerate(parts):
+                T.buffer_store(buffer, fma(factor, right(i, v), buffer[part]), [part])
+    return [[buffer[part] for part in parts] for buffer in buffers]
+
+
+def emit_row_blocks(count: Any, largest: int, emit: Callable[[int, Any], None]) -> None:
+    """Cover `count` rows: emit(rows, first) for as many blocks of `largest` rows as fit.
+
+    Then at most one block each of half as many rows, a quarter, ... one. `largest` is a power of 2.
+    """
+    blocks = T.floordiv(count, T.int64(largest))
+    with T.serial(0, blocks) as block:
+        emit(largest, block * largest)
+    rows = largest // 2
+    while rows:
+        done = T.floordiv(count, T.int64(2 * rows)) * (2 * rows)
+        with T.If(count - done >= rows), T.Then():
+            emit(rows, done)
+        rows //= 2
+
+
+def pin(value: Any) -> Any:
+    """An int64 computed once, here. Passes inline a plain binding into every index that uses it."""
+    variable = T.alloc_buffer((1,), "int64")
+    T.buffer_store(variable, value, [0])
+    return variable[0]
+
+
+def load_masked(buffer: Any, indices: list[Any], lanes: int, count: Any) -> Any:
+    """`lanes` floats from `indices` on, of which those past `count` are 0 and not read."""
+    mask = T.ramp(0, 1, lanes) < T.broadcast(T.cast(count, "int32"), lanes)
+    address = T.address_of(buffer[tuple(indices)])
+    zero = T.broadcast(T.float32(0), lanes)
+    return T.call_llvm_intrin(f"float32x{lanes}", "llvm.masked.load", address, mask, zero)
+
+
+def store_masked(buffer: Any, indices: list[Any], value: Any, count: Any) -> None:
+    """Store the first `count` lanes of `value` from `indices` on."""
+    lanes = int(value.ty.dtype.lanes)
+    mask = T.ramp(0, 1, lanes) < T.broadcast(T.cast(count, "int32"), lanes)
+    address = T.address_of(buffer[tuple(indices)])
+    T.evaluate(T.call_llvm_intrin("void", "llvm.masked.store", value, address, mask))

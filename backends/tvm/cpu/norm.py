@@ -1,0 +1,138 @@
+"""Layer norm and RMS norm over the last axis, with the addition before them, in one pass.
+
+A row is read from memory once and stays in the first-level cache for the three steps: the sum, the
+statistics, the result. May import: tvm, tfgraph.backends.tvm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.cpu import emit
+from tfgraph.backends.tvm.cpu.emit import hold, splat
+from tfgraph.backends.tvm.cpu.rows import UNROLL, Part, each_part, each_row, sum_lanes
+from tfgraph.backends.tvm.cpu.vector_math import fma, rsqrt
+from tfgraph.backends.tvm.target import CpuMachine
+
+Expr = Any
+
+
+@dataclass(frozen=True)
+class NormShape:
+    """What a norm kernel computes on rows of `width` numbers.
+
+    x = a, plus b if `add`, plus a bias vector if `bias`. `kind` "layer": (x - mean(x)) /
+    sqrt(var(x) + eps), Ba et al. (arXiv 1607.06450); "rms": x / sqrt(mean(x^2) + eps), Zhang &
+    Sennrich (arXiv 1910.07467). Then times a scale vector and plus a shift vector, if present.
+    With `keep_sum` x is a result too.
+    """
+
+    kind: Literal["layer", "rms"]
+    width: int
+    eps: float
+    add: bool = False
+    bias: bool = False
+    scale: bool = True
+    shift: bool = True
+    keep_sum: bool = False
+
+
+def norm(name: str, shape: NormShape, machine: CpuMachine) -> Any:
+    """A PrimFunc `name`, float32, the number of rows m symbolic.
+
+    Parameters, in order, those that `shape` asks for: a (m, width), b (m, width), bias (width,),
+    scale (width,), shift (width,); the outputs: x (m, width) if `keep_sum`, the norm (m, width).
+    Exact to a few ulp for a mean far larger than the spread, and free of overflow to 1e19.
+    """
+    with emit.function(name) as builder:
+        m = emit.symbol("m")
+        rows, vector = (m, shape.width), (shape.width,)
+        wanted = {
+            "a": rows,
+            "b": rows if shape.add else None,
+            "bias": vector if shape.bias else None,
+            "scale": vector if shape.scale else None,
+            "shift": vector if shape.shift else None,
+            "sum": rows if shape.keep_sum else None,
+            "out": rows,
+        }
+        arrays = {key: emit.argument(key, size) for key, size in wanted.items() if size}
+        with emit.body():
+            each_row(m, shape.width, lambda row: _row(shape, machine.lanes, arrays, row))
+    return builder.get()
+
+
+def _row(shape: NormShape, lanes: int, arrays: dict[str, Any], row: Expr) -> None:
+    x = arrays.get("sum", arrays["out"])  # without a sum to keep, the output holds it meanwhile
+    inverse = 1.0 / shape.width
+    sums, squares = _sums(lanes), _sums(lanes)
+
+    def add(u: int, part: Part) -> None:
+        value = part.load(arrays["a"], row)
+        if shape.add:
+            value = value + part.load(arrays["b"], row)
+        if shape.bias:
+            value = value + part.load(arrays["bias"])
+        value = hold(value)
+        part.store(x, value, row)
+        _add_to(sums[u], value)
+
+    each_part(shape.width, lanes, add)
+    mean = splat(0.0, lanes)
+    if shape.kind == "layer":
+        mean = _spread(sum_lanes(_total(sums)) * T.float32(inverse), lanes)
+    sums = _sums(lanes)
+
+    def square(u: int, part: Part) -> None:
+        centred = hold(part.or_else(part.load(x, row) - mean, splat(0.0, lanes)))
+        _add_to(sums[u], centred)
+        # Divided before it is summed: a sum of squares would overflow sooner than their mean.
+        share = centred * splat(inverse, lanes)
+        T.buffer_store(squares[u], fma(centred, share, _value(squares[u])), [T.ramp(0, 1, lanes)])
+
+    each_part(shape.width, lanes, square)
+    variance = _spread(sum_lanes(_total(squares)), lanes)
+    rest = splat(0.0, lanes)
+    if shape.kind == "layer":
+        # The mean was rounded; the mean of what is left is the error, and is taken out.
+        rest = _spread(sum_lanes(_total(sums)) * T.float32(inverse), lanes)
+        variance = hold(T.max(variance - rest * rest, splat(0.0, lanes)))
+    factor = hold(rsqrt(variance + splat(shape.eps, lanes)))
+
+    def finish(u: int, part: Part) -> None:
+        value = ((part.load(x, row) - mean) - rest) * factor
+        if shape.scale:
+            value = value * part.load(arrays["scale"])
+        if shape.shift:
+            value = value + part.load(arrays["shift"])
+        part.store(arrays["out"], value, row)
+
+    each_part(shape.width, lanes, finish)
+
+
+def _sums(lanes: int) -> list[Any]:
+    """One vector of zeros for each of the UNROLL parts."""
+    sums = [emit.workspace(lanes) for _ in range(UNROLL)]
+    for total in sums:
+        emit.store(total, 0, splat(0.0, lanes))
+    return sums
+
+
+def _value(total: Any) -> Expr:
+    return emit.load(total, 0, int(total.shape[0]))
+
+
+def _add_to(total: Any, value: Expr) -> None:
+    emit.store(total, 0, _value(total) + value)
+
+
+def _total(sums: list[Any]) -> Expr:
+    a, b, c, d = (_value(total) for total in sums)
+    return (a + b) + (c + d)
+
+
+def _spread(scalar: Expr, lanes: int) -> Expr:
+    return hold(T.broadcast(hold(scalar), lanes))

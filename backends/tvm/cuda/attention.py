@@ -1,0 +1,346 @@
+"""Attention in one kernel, after FlashAttention (Dao et al., 2022; Milakov and Gimelshein, 2018).
+
+    out[i] = sum_j softmax_j(mask(softcap(scale * q[i] . k[j]) + bias[i, j])) v[j]
+
+A block takes one head and a tile of query rows. It walks the keys tile by tile and keeps, for each
+row, the largest score so far, the sum of exponentials and the weighted sum of values (the online
+softmax), so that no score leaves the chip: memory grows with the length, not with its square.
+
+16 neighbouring threads share a row: its maximum is four shuffles. Masks (mask.py) select: a masked
+slot can hold NaN and changes no bit. Key tiles that structure masks wholly are never read. A row
+that may attend to nothing is zeros. May import: tvm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from tfgraph.backends.tvm.cuda.kernel import (
+    LOWEST,
+    Dim,
+    SharedTile,
+    barrier,
+    both,
+    branch,
+    f32,
+    guarded,
+    kernel,
+    let,
+    local,
+    loop,
+    pick,
+    reduce_lanes,
+    shared,
+    store,
+    when,
+)
+from tfgraph.backends.tvm.cuda.mask import Pair, Rows, Tile
+from tfgraph.backends.tvm.cuda.mask_plan import BoundPlan, MaskPlan
+from tfgraph.errors import TfgraphError
+
+LANES = 16  # threads that share a row
+GROUPS = 16  # rows in work at a time
+THREADS = LANES * GROUPS
+LARGEST_WIDTH = 256
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The static sizes of an attention kernel.
+
+    `heads` query heads of width `width` (the sum in a score), of which each run of
+    heads / kv_heads shares a key and value head; values are `value_width` wide. `q_pitch`,
+    `k_pitch`, `v_pitch` are the widths of the arrays that hold them, and the offsets where in a
+    row they start, so that the three may be windows of one array.
+    """
+
+    heads: int
+    kv_heads: int
+    width: int
+    value_width: int
+    q_pitch: int
+    k_pitch: int
+    v_pitch: int
+    q_offset: int = 0
+    k_offset: int = 0
+    v_offset: int = 0
+
+    # A tile's arrays in shared memory stay below 48 KiB: queries (rows x width), keys or values
+    # (columns x the larger width), weights (rows x columns).
+    @property
+    def widest(self) -> int:
+        """The larger of the two widths."""
+        return max(self.width, self.value_width)
+
+    @property
+    def rows_per_thread(self) -> int:
+        """Query rows of one thread."""
+        return 4 if self.widest <= 64 else 2 if self.widest <= 128 else 1
+
+    @property
+    def columns_per_thread(self) -> int:
+        """Keys of one thread in a tile."""
+        return 2 if self.widest <= 128 else 1
+
+    @property
+    def values_per_thread(self) -> int:
+        """Columns of the result that one thread adds up."""
+        return -(-self.value_width // LANES)
+
+    @property
+    def rows(self) -> int:
+        """Query rows of a tile."""
+        return GROUPS * self.rows_per_thread
+
+    @property
+    def columns(self) -> int:
+        """Keys of a tile."""
+        return LANES * self.columns_per_thread
+
+
+def attention(
+    shape: AttentionShape,
+    plan: MaskPlan | None = None,
+    *,
+    scale: float,
+    softcap: float | None = None,
+    batch: Dim = "batch",
+    queries: Dim = "s",
+    keys: Dim = "t",
+    name: str = "attention",
+) -> Any:
+    """A PrimFunc `name` for float32 attention.
+
+    Parameters in order: q (batch, queries, q_pitch), k (batch, keys, k_pitch),
+    v (batch, keys, v_pitch), the arrays of `plan.parameters`, an int64 for each of `plan.scalars`,
+    out (batch, queries, heads * value_width). A score is q.k * scale, then
+    softcap * tanh(score / softcap), then the biases, then the mask. `queries` and `keys` may be
+    one symbol. Raises TfgraphError for heads wider than 256.
+    """
+    plan = plan or MaskPlan()
+    if shape.widest > LARGEST_WIDTH or shape.heads % shape.kv_heads:
+        raise TfgraphError(
+            f"the CUDA attention kernel takes heads up to {LARGEST_WIDTH} wide and a multiple of "
+            f"the key/value heads, got {shape}"
+        )
+    with kernel(name) as built:
+        b, s, t = built.dims((batch, queries, keys))
+        q = built.buffer("q", (b, s, shape.q_pitch))
+        k = built.buffer("k", (b, t, shape.k_pitch))
+        v = built.buffer("v", (b, t, shape.v_pitch))
+        sizes = {"batch": b, "heads": shape.heads, "queries": s, "keys": t}
+        masks = BoundPlan(built, plan, sizes)
+        out = built.buffer("out", (b, s, shape.heads * shape.value_width))
+        blocks = (b * tirx.ceildiv(s, shape.rows), shape.heads)
+        with built.launch(blocks=blocks, threads=THREADS) as (block, head, thread):
+            work = _Work(shape, masks, (s, t), (block, head, thread))
+            work.load_queries(q)
+            with work.key_tiles() as key0:
+                work.load_heads(k, shape.k_offset, shape.width, key0)
+                barrier()
+                work.update_weights(key0, lambda score: _capped(score * f32(scale), softcap))
+                barrier()  # the weights are there; everyone is done with the keys
+                work.load_heads(v, shape.v_offset, shape.value_width, key0)
+                barrier()
+                work.add_values(key0)
+            work.write(out)
+    return built.function
+
+
+def _capped(score: Any, softcap: float | None) -> Any:
+    """softcap * tanh(score / softcap), or the score where there is no cap."""
+    return score if softcap is None else f32(softcap) * tirx.tanh(score / f32(softcap))
+
+
+class _Work:
+    """A tile of query rows of one head: its state, and the steps that build it up."""
+
+    def __init__(
+        self,
+        shape: AttentionShape,
+        masks: BoundPlan,
+        lengths: tuple[Any, Any],
+        indices: tuple[Any, Any, Any],
+    ) -> None:
+        self.shape, self.masks = shape, masks
+        self.queries, self.keys = lengths
+        block, self.head, self.thread = indices
+        tiles = tirx.ceildiv(self.queries, shape.rows)
+        self.b = let("b", tirx.truncdiv(block, tiles))
+        self.row0 = let("row0", tirx.truncmod(block, tiles) * shape.rows)
+        self.last_row = let("last_row", tirx.min(self.row0 + shape.rows, self.queries) - 1)
+        self.kv_head = tirx.truncdiv(self.head, shape.heads // shape.kv_heads)
+        self.group, self.lane = self.thread // LANES, self.thread % LANES
+        first, end = masks.key_range(Rows(self.b, self.row0, self.last_row))
+        self.first_key, self.end_key = let("first_key", first), let("end_key", end)
+
+        # Odd pitches: the entries of a column lie in different banks.
+        self.q_tile = SharedTile("q_tile", shape.rows, shape.width | 1)
+        self.kv_tile = SharedTile("kv_tile", shape.columns, shape.widest | 1)  # keys, then values
+        self.weights = SharedTile("weights", shape.rows, shape.columns + 1)
+        self.key_allowed = shared("key_allowed", (shape.columns,), "int32")
+        per_row = (shape.rows_per_thread,)
+        self.largest = local("largest", per_row)
+        self.total = local("total", per_row)
+        self.sums = local("sums", (*per_row, shape.values_per_thread))
+        self.scores = local("scores", (*per_row, shape.columns_per_thread))
+        self.allowed = local("allowed", (shape.columns_per_thread,), "int32")
+        self.tile_largest = local("tile_largest", (1,))
+        self.tile_total = local("tile_total", (1,))
+        self.shrink = local("shrink", (1,))
+
+    def load_queries(self, q: Any) -> None:
+        """The rows of q, zeros behind the last; and the state before any key."""
+        column0 = self.shape.q_offset + self.head * self.shape.width
+        with self._items(self.shape.rows, self.shape.width) as (row, e):
+            at = self.row0 + row
+            self.q_tile.set(row, e, guarded(at < self.queries, q[self.b, at, column0 + e], f32(0)))
+        with self._rows() as (r, _):
+            store(self.largest, [r], f32(LOWEST))
+            store(self.total, [r], f32(0))
+            with self._values() as (c, _):
+                store(self.sums, [r, c], f32(0))
+
+    @contextmanager
+    def key_tiles(self) -> Generator[Any]:
+        """The loop over the tiles of keys that any row may see: the first key of each."""
+        columns = self.shape.columns
+        first_tile = let("first_tile", tirx.truncdiv(self.first_key, columns))
+        end_tile = tirx.truncdiv(self.end_key + columns - 1, columns)
+        with loop("tile", tirx.max(end_tile - first_tile, 0)) as tile:
+            key0 = let("key0", (first_tile + tile) * columns)
+            with when(self.thread < columns):
+                key = key0 + self.thread
+                pair = Pair(self.b, None, None, key, key < self.end_key)
+                store(self.key_allowed, [self.thread], _as_int(self.masks.key_allowed(pair)))
+            barrier()  # key_allowed is there; everyone is done with the last values and weights
+            yield key0
+
+    def load_heads(self, source: Any, offset: int, width: int, key0: Any) -> None:
+        """A tile of K or V; slots that no query may attend to are not read, and are zeros."""
+        column0 = offset + self.kv_head * width
+        with self._items(self.shape.columns, width) as (key, e):
+            value = source[self.b, key0 + key, column0 + e]
+            self.kv_tile.set(key, e, guarded(self.key_allowed[key] != 0, value, f32(0)))
+
+    def update_weights(self, key0: Any, scaled: Callable[[Any], Any]) -> None:
+        """Scores of the tile; weights exp(score - largest); the state moved to the new largest.
+
+        The weight of a masked pair is 0, which suffices where the values are zeros too; in a tile
+        that masks pairs singly it is -1, and `add_values` leaves the pair out.
+        """
+        masked = pick(self._cuts(key0), f32(-1), f32(0)) if self.masks.selects_pairs else f32(0)
+        self._dot_products()
+        with self._rows() as (r, row):
+            store(self.tile_largest, [0], self.largest[r])
+            with self._keys() as (c, key):
+                at_row, at_key = self.row0 + row, key0 + key
+                inside = both(at_row < self.queries, at_key < self.keys)
+                pair = Pair(self.b, self.head, at_row, at_key, inside)
+                allowed = both(self.key_allowed[key] != 0, *self.masks.pair_allowed(pair))
+                store(self.allowed, [c], _as_int(allowed))
+                score = self.masks.biased(scaled(self.scores[r, c]), pair)
+                store(self.scores, [r, c], pick(self.allowed[c] != 0, score, f32(LOWEST)))
+                larger = tirx.max(self.tile_largest[0], self.scores[r, c])
+                store(self.tile_largest, [0], larger)
+            reduce_lanes(self.tile_largest, 0, tirx.max, LANES)
+            store(self.tile_total, [0], f32(0))
+            with self._keys() as (c, key):
+                weight = tirx.exp(self.scores[r, c] - self.tile_largest[0])
+                store(self.scores, [r, c], pick(self.allowed[c] != 0, weight, f32(0)))
+                store(self.tile_total, [0], self.tile_total[0] + self.scores[r, c])
+                self.weights.set(row, key, pick(self.allowed[c] != 0, self.scores[r, c], masked))
+            reduce_lanes(self.tile_total, 0, lambda a, b: a + b, LANES)
+            # What was added up so far is relative to the old largest score.
+            store(self.shrink, [0], tirx.exp(self.largest[r] - self.tile_largest[0]))
+            store(self.largest, [r], self.tile_largest[0])
+            store(self.total, [r], self.total[r] * self.shrink[0] + self.tile_total[0])
+            with self._values() as (c, _):
+                store(self.sums, [r, c], self.sums[r, c] * self.shrink[0])
+
+    def add_values(self, key0: Any) -> None:
+        """sums += weights @ values, pair by pair where the tile masks pairs singly."""
+        if not self.masks.selects_pairs:
+            self._add_products(select=False)
+            return
+        branch(
+            self._cuts(key0),
+            lambda: self._add_products(select=True),
+            lambda: self._add_products(select=False),
+        )
+
+    def write(self, out: Any) -> None:
+        """out = sums / total, zeros where nothing was allowed."""
+        with self._rows() as (r, row), self._values() as (c, column):
+            at = self.row0 + row
+            with when(both(at < self.queries, column < self.shape.value_width)):
+                mean = pick(self.total[r] == f32(0), f32(0), self.sums[r, c] / self.total[r])
+                store(out, [self.b, at, self.head * self.shape.value_width + column], mean)
+
+    def _dot_products(self) -> None:
+        """scores[r, c] = q[row] . k[key]."""
+        with self._rows() as (r, _), self._keys() as (c, _key):
+            store(self.scores, [r, c], f32(0))
+        with (
+            loop("e", self.shape.width) as e,
+            self._rows() as (r, row),
+            self._keys() as (c, key),
+        ):
+            product = self.q_tile[row, e] * self.kv_tile[key, e]
+            store(self.scores, [r, c], self.scores[r, c] + product)
+
+    def _add_products(self, *, select: bool) -> None:
+        """sums[r, c] += weight * value; with `select` a weight of -1 adds nothing, not even NaN."""
+        with (
+            loop("key", self.shape.columns) as key,
+            self._rows() as (r, row),
+            self._values() as (c, column),
+        ):
+            weight = self.weights[row, key]
+            # Columns behind the last repeat it; they are not written.
+            value = self.kv_tile[key, tirx.min(column, self.shape.value_width - 1)]
+            product = weight * value
+            if select:
+                product = pick(weight < f32(0), f32(0), product)
+            store(self.sums, [r, c], self.sums[r, c] + product)
+
+    def _cuts(self, key0: Any) -> Any:
+        """Whether this tile masks pairs singly."""
+        last_key = key0 + self.shape.columns - 1
+        return self.masks.cuts(Tile(self.b, self.row0, self.last_row, key0, last_key))
+
+    @contextmanager
+    def _items(self, rows: int, width: int) -> Generator[tuple[Any, Any]]:
+        """All (row, e) of a tile, spread over the threads; neighbours take neighbouring e."""
+        size = rows * width
+        with loop("load", -(-size // THREADS)) as load:
+            item = load * THREADS + self.thread
+            with when(item < size):
+                yield item // width, item % width
+
+    @contextmanager
+    def _rows(self) -> Generator[tuple[Any, Any]]:
+        """This thread's rows: (number, row in the tile)."""
+        with loop("r", self.shape.rows_per_thread, unroll=True) as r:
+            yield r, r * GROUPS + self.group
+
+    @contextmanager
+    def _keys(self) -> Generator[tuple[Any, Any]]:
+        """This thread's keys: (number, key in the tile)."""
+        with loop("c", self.shape.columns_per_thread, unroll=True) as c:
+            yield c, c * LANES + self.lane
+
+    @contextmanager
+    def _values(self) -> Generator[tuple[Any, Any]]:
+        """This thread's columns of the result: (number, column in the head)."""
+        with loop("c", self.shape.values_per_thread, unroll=True) as c:
+            yield c, c * LANES + self.lane
+
+
+def _as_int(condition: Any) -> Any:
+    return condition.astype("int32")

@@ -1,0 +1,164 @@
+"""From a Relax module to CUDA C, launch metadata and host objects, with no GPU and no nvcc.
+
+TVM lowers the kernels and writes the source; the machine with the GPU compiles it when it loads the
+objects, in which it is embedded. The same module gives the same bytes in every process.
+May import: tvm, errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import tvm
+import tvm_ffi
+from tvm import relax, s_tir, tirx
+from tvm.tirx.compilation_pipeline import register_tir_pipeline
+
+from tfgraph.backends.tvm.build import order_shape_stores
+from tfgraph.backends.tvm.cuda import generic
+from tfgraph.backends.tvm.cuda.arch import CudaArch
+from tfgraph.backends.tvm.cuda.launch import Kernel, check, describe
+from tfgraph.backends.tvm.cuda.source import readable
+
+_HOST = {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu"}
+_PIPELINE = "tfgraph-cuda"
+_POSTPROCESS = "tvm_callback_cuda_postproc"
+_ONE_AT_A_TIME = Lock()  # TVM keeps pipelines and callbacks in tables of the process
+
+
+@dataclass(frozen=True, slots=True)
+class CudaCode:
+    """What `emit_cuda` makes: the text of the .cu file, its kernels, the objects to load."""
+
+    arch: CudaArch
+    source: str
+    kernels: tuple[Kernel, ...]
+    objects: tuple[bytes, ...]
+
+
+def cuda_target(arch: CudaArch) -> Any:
+    """The `tvm.target.Target` of that architecture, with a plain x86-64 host."""
+    return tvm.target.Target({"kind": "cuda", "arch": arch.name}, host=_HOST)
+
+
+def emit_cuda(mod: Any, arch: CudaArch) -> CudaCode:
+    """Compile a Relax module whose functions call PrimFuncs through call_tir.
+
+    PrimFuncs that bind their threads stay as they are; others, and what Relax ops legalise to, get
+    `generic.schedule`. Raises TfgraphError that names the kernel for a block of one thread, or one
+    that exceeds a limit of the architecture.
+    """
+    target = cuda_target(arch)
+    with _lowering(arch) as lowered:
+        executable = relax.build(
+            mod, target, relax_pipeline=_relax_pipeline(target), tir_pipeline=_PIPELINE
+        )
+        objects = _object_files(executable)
+    return CudaCode(arch, lowered.source, tuple(lowered.kernels), objects)
+
+
+def emit_kernels(functions: dict[str, Any], arch: CudaArch) -> tuple[str, tuple[Kernel, ...]]:
+    """Source and launch metadata of PrimFuncs alone, by name, without Relax; errors as above."""
+    target = cuda_target(arch)
+    named = {name: f.with_attr("global_symbol", name) for name, f in functions.items()}
+    with _lowering(arch) as lowered:
+        mod = generic.schedule_module(tvm.IRModule(named), target)
+        tirx.build(mod, target=target, pipeline=_PIPELINE)
+    return lowered.source, tuple(lowered.kernels)
+
+
+@dataclass(slots=True)
+class _Lowered:
+    """What TVM tells us on its way."""
+
+    source: str = ""
+    kernels: list[Kernel] = field(default_factory=list)
+
+
+@contextmanager
+def _lowering(arch: CudaArch) -> Generator[_Lowered]:
+    """Within, TVM lowers to readable source; what it made is collected."""
+    lowered = _Lowered()
+
+    def postprocess(code: str, _target: Any) -> str:
+        lowered.source = readable(code, arch, lowered.kernels)
+        return lowered.source
+
+    config = {
+        # Loops stay loops under `#pragma unroll`, expressions stay where they are used, and
+        # arrays keep their names: nvcc does it as well, and people can read the source.
+        "tirx.UnrollLoop": {"explicit_unroll": False},
+        "tirx.disable_cse_tir": True,
+        "tirx.disable_storage_rewrite": True,
+        "tirx.disable_assert": True,  # the Relax functions check their arguments
+    }
+    with _ONE_AT_A_TIME:
+        register_tir_pipeline(_PIPELINE, lambda: _tir_pipeline(lowered.kernels))
+        tvm_ffi.register_global_func(_POSTPROCESS, postprocess, override=True)
+        try:
+            with tvm.transform.PassContext(opt_level=3, config=config):
+                yield lowered
+        finally:
+            tvm_ffi.registry.remove_global_func(_POSTPROCESS)
+    for kernel in lowered.kernels:  # not sooner: an error that passes through TVM loses its class
+        check(kernel, arch)
+
+
+def _tir_pipeline(kernels: list[Kernel]) -> tuple[Any, Any, Any]:
+    """TVM's TensorIR pipeline, and an ear where device functions have just been split off."""
+    lower, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
+
+    def listen(mod: Any, _context: Any) -> Any:
+        kernels.extend(describe(function) for function in mod.functions.values())
+        kernels.sort(key=lambda kernel: kernel.name)
+        return mod
+
+    def finalize() -> Any:
+        return tvm.transform.Sequential([_pass(listen), finalize_device()])
+
+    return lower, finalize_host, finalize
+
+
+def _relax_pipeline(target: Any) -> Any:
+    """TVM's default pipeline for a GPU without library dispatch and CUDA graphs."""
+    passes = relax.transform
+    return tvm.transform.Sequential(
+        [
+            passes.LegalizeOps(),
+            _pass(lambda mod, _context: generic.schedule_module(mod, target)),
+            passes.RewriteDataflowReshape(),
+            passes.ToNonDataflow(),
+            passes.RemovePurityChecking(),
+            passes.CallTIRRewrite(),
+            passes.StaticPlanBlockMemory(),
+            passes.LowerAllocTensor(),
+            passes.KillAfterLastUse(),
+            passes.LowerRuntimeBuiltin(),
+            passes.ComputePrimValue(),
+            passes.VMShapeLower(),
+            _pass(order_shape_stores),
+            passes.AttachGlobalSymbol(),
+        ]
+    )
+
+
+def _pass(function: Any) -> Any:
+    """A module pass of a function from a module and a context to a module."""
+    return tvm.transform.module_pass(function, opt_level=0)
+
+
+def _object_files(executable: Any) -> tuple[bytes, ...]:
+    """The object files that TVM would hand to a linker, as bytes."""
+    kept: list[bytes] = []
+
+    def keep(_output: str, files: list[str], **_options: Any) -> None:
+        kept.extend(Path(file).read_bytes() for file in files)
+
+    keep.output_format = "so"  # type: ignore[attr-defined]
+    executable.export_library("unused.so", fcompile=keep)
+    return tuple(kept)

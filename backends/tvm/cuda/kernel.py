@@ -1,0 +1,250 @@
+"""The few words that our CUDA kernels are written in, over TVM's `ir_builder`.
+
+    with kernel("softmax") as k:
+        x = k.buffer("x", (k.dim("rows"), width))
+        out = k.buffer("out", (k.dim("rows"), width))
+        with k.launch(blocks=(k.dim("rows"),), threads=256) as (row, thread):
+            ...
+    k.function        # the PrimFunc, already scheduled
+
+`ir_builder` is used rather than TVMScript: without a parser a kernel is built in milliseconds.
+Barriers are explicit: `barrier()` stands wherever one thread reads what another has written.
+May import: tvm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+WARP_SIZE = 32
+LOWEST = -3.4028234663852886e38
+"""The most negative float32. Row maxima start here, not at -inf: -inf - -inf would be NaN."""
+
+Dim = int | str
+"""A size that is known (int) or the name of a symbol (str, an int64 read from the arguments)."""
+
+
+class Kernel:
+    """One kernel under construction; see the module's docstring. Made by `kernel`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.function: Any = None
+        self._symbols: dict[str, Any] = {}
+
+    def dim(self, size: Dim) -> Any:
+        """An integer as it is, a name as its int64 variable (the same one each time)."""
+        if isinstance(size, int):
+            return size
+        return self._symbols.setdefault(size, tirx.Var(size, "int64"))
+
+    def dims(self, sizes: Sequence[Dim]) -> list[Any]:
+        """`dim` of each."""
+        return [self.dim(size) for size in sizes]
+
+    def buffer(self, name: str, shape: Sequence[Any], dtype: str = "float32") -> Any:
+        """The next parameter: a tensor, dense in row-major order."""
+        return T.arg(name, T.buffer(tuple(shape), dtype, buffer_name=name))
+
+    def scalar(self, name: str) -> Any:
+        """The next parameter: an int64 scalar."""
+        return T.arg(name, self.dim(name))
+
+    @contextmanager
+    def launch(self, *, blocks: Sequence[Any], threads: int) -> Generator[tuple[Any, ...]]:
+        """The body, run by a grid of up to three block axes; gives the indices, thread last."""
+        with ExitStack() as stack:
+            stack.enter_context(T.sblock("root"))  # call_tir asks for a root block
+            T.reads()
+            T.writes()
+            axes = [
+                stack.enter_context(T.launch_thread(f"blockIdx.{axis}", extent))
+                for axis, extent in zip("xyz", blocks, strict=False)
+            ]
+            yield (*axes, stack.enter_context(T.launch_thread("threadIdx.x", threads)))
+
+
+@contextmanager
+def kernel(name: str) -> Generator[Kernel]:
+    """Build one PrimFunc called `name`; it is in `.function` afterwards."""
+    made = Kernel(name)
+    with IRBuilder() as builder:
+        with T.prim_func(is_private=True, s_tir=True):
+            T.func_name(name)
+            T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True})
+            yield made
+    made.function = builder.get()
+
+
+def product(sizes: Sequence[Any]) -> Any:
+    """The product of sizes, integers and variables alike; 1 of none."""
+    total: Any = 1
+    for size in sizes:
+        total = size if isinstance(total, int) and total == 1 else total * size
+    return total
+
+
+def flat(buffer: Any, shape: Sequence[Any]) -> Any:
+    """The same memory as `buffer`, seen in another shape with as many elements."""
+    return _named(
+        f"{buffer.name}_flat",
+        T.decl_buffer(tuple(shape), buffer.dtype, data=buffer.data),
+    )
+
+
+def shared(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
+    """An array that all threads of the block see."""
+    return _named(name, T.alloc_buffer(tuple(shape), dtype, scope="shared"))
+
+
+class SharedTile:
+    """A matrix in shared memory whose rows start `pitch` floats apart.
+
+    It is declared as one flat array: TVM would compact away the columns that only pad a row, and
+    with them the freedom from bank conflicts that they buy.
+    """
+
+    def __init__(self, name: str, rows: int, pitch: int) -> None:
+        self.pitch = pitch
+        self._data = shared(name, (rows * pitch,))
+
+    def __getitem__(self, at: tuple[Any, Any]) -> Any:
+        return self._data[at[0] * self.pitch + at[1]]
+
+    def set(self, row: Any, column: Any, value: Any) -> None:
+        """self[row, column] = value."""
+        store(self._data, [row * self.pitch + column], value)
+
+
+def local(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
+    """An array of one thread; registers once the loops over it are unrolled."""
+    return _named(name, T.alloc_buffer(tuple(shape), dtype, scope="local"))
+
+
+def let(name: str, value: Any) -> Any:
+    """A named int64: a register, since TVM would write out a bound value wherever it is used."""
+    register = local(name, (1,), "int64")
+    store(register, [0], tirx.const(value, "int64") if isinstance(value, int) else value)
+    return register[0]
+
+
+def store(buffer: Any, indices: Sequence[Any], value: Any) -> None:
+    """buffer[indices] = value."""
+    T.buffer_store(buffer, value, list(indices))
+
+
+def barrier() -> None:
+    """__syncthreads(): all threads of the block wait for each other. Never inside `when`."""
+    T.evaluate(tirx.call_intrin("void", "tirx.tvm_storage_sync", "shared"))
+
+
+@contextmanager
+def when(condition: Any) -> Generator[None]:
+    """if (condition) { ... }"""
+    with T.If(condition), T.Then():
+        yield
+
+
+def branch(condition: Any, then: Callable[[], None], otherwise: Callable[[], None]) -> None:
+    """if (condition) { then } else { otherwise }"""
+    with T.If(condition):
+        with T.Then():
+            then()
+        with T.Else():
+            otherwise()
+
+
+@contextmanager
+def loop(name: str, extent: Any, *, unroll: bool = False) -> Generator[Any]:
+    """for (name = 0; name < extent; ++name), with `#pragma unroll` on request."""
+    with (T.unroll if unroll else T.serial)(0, extent) as index:
+        yield _named(name, index)
+
+
+def f32(value: float) -> Any:
+    """A float32 constant, rounded here: nvcc warns of literals that float32 does not hold."""
+    return tirx.const(float(np.float32(value)), "float32")
+
+
+def guarded(condition: Any, value: Any, otherwise: Any) -> Any:
+    """condition ? value : otherwise; memory in `value` is read only if the condition holds."""
+    return tirx.if_then_else(condition, value, otherwise)
+
+
+def pick(condition: Any, value: Any, otherwise: Any) -> Any:
+    """condition ? value : otherwise, both computed."""
+    return tirx.Select(condition, value, otherwise)
+
+
+def both(*conditions: Any) -> Any:
+    """All of these conditions; at least one has to be given."""
+    return tirx.all(*conditions) if len(conditions) > 1 else conditions[0]
+
+
+def either(*conditions: Any) -> Any:
+    """Any of these conditions; at least one has to be given."""
+    return tirx.any(*conditions) if len(conditions) > 1 else conditions[0]
+
+
+def shuffle_xor(value: Any, lane_mask: int, width: int = WARP_SIZE) -> Any:
+    """What the lane holds whose number differs by `lane_mask`; all lanes of the warp take part."""
+    return tirx.call_intrin(
+        "float32",
+        "tirx.tvm_warp_shuffle_xor",
+        tirx.const(0xFFFFFFFF, "uint32"),
+        value,
+        lane_mask,
+        width,
+        WARP_SIZE,
+    )
+
+
+def reduce_lanes(buffer: Any, index: int, combine: Callable[[Any, Any], Any], width: int) -> None:
+    """Combine buffer[index] over each group of `width` neighbouring lanes; all get the result."""
+    step = width // 2
+    while step:
+        store(buffer, [index], combine(buffer[index], shuffle_xor(buffer[index], step, width)))
+        step //= 2
+
+
+class BlockReduction:
+    """Sums and maxima over all threads of a block: shuffles in each warp, then shared memory.
+
+    To be used by straight code, not in a loop: the first use has no barrier before it.
+    """
+
+    def __init__(self, thread: Any, threads: int) -> None:
+        self._used = False
+        self._thread, self._warps = thread, threads // WARP_SIZE
+        self._partial = shared("partial", (self._warps,))
+        self._result = local("result", (1,))
+
+    def __call__(self, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+        """The combination of every thread's `value`, given to every thread.
+
+        Each thread combines the warps' results in the same order, so all get the same bits.
+        """
+        store(self._result, [0], value)
+        reduce_lanes(self._result, 0, combine, WARP_SIZE)
+        if self._used:
+            barrier()  # everyone has read the last reduction's partial results
+        self._used = True
+        with when(self._thread % WARP_SIZE == 0):
+            store(self._partial, [self._thread // WARP_SIZE], self._result[0])
+        barrier()
+        store(self._result, [0], self._partial[0])
+        for warp in range(1, self._warps):
+            store(self._result, [0], combine(self._result[0], self._partial[warp]))
+        return self._result[0]
+
+
+def _named(name: str, value: Any) -> Any:
+    IRBuilder.name(name, value)
+    return value

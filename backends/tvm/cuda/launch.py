@@ -1,0 +1,117 @@
+"""How each kernel of an emitted module is launched, read from its lowered form, and its checks.
+
+May import: tvm, errors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.runtime import DataType
+
+from tfgraph.backends.tvm.cuda.arch import STATIC_SHARED_BYTES, CudaArch
+from tfgraph.errors import TfgraphError
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """How one `__global__` function is launched.
+
+    `grid` holds the extents along x, y and z as Python expressions over the names of the scalar
+    parameters; `block` holds numbers. `parameters` are (name, type) in order, where a type is such
+    as "float32*" or "int64". Shared memory is in bytes.
+    """
+
+    name: str
+    grid: tuple[str, str, str]
+    block: tuple[int, int, int]
+    static_shared_bytes: int
+    dynamic_shared_bytes: int
+    parameters: tuple[tuple[str, str], ...]
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return math.prod(self.block)
+
+    def to_json(self) -> dict[str, object]:
+        """The kernel's entry in the launch metadata of an artifact."""
+        return {
+            "name": self.name,
+            "grid": list(self.grid),
+            "block": list(self.block),
+            "static_shared_bytes": self.static_shared_bytes,
+            "dynamic_shared_bytes": self.dynamic_shared_bytes,
+            "parameters": [{"name": name, "type": kind} for name, kind in self.parameters],
+        }
+
+
+def describe(function: Any) -> Kernel:
+    """The launch metadata of a device function, as it stands after the split from its host."""
+    extents: dict[str, Any] = {}
+    shared = {"shared": 0, "shared.dyn": 0}
+
+    def visit_attribute(node: Any) -> None:
+        if node.attr_key == "thread_extent":
+            extents[str(node.node.thread_tag)] = node.value
+
+    def visit_allocation(node: Any) -> None:
+        buffer = node.buffer
+        if buffer.scope() in shared:
+            width = DataType(str(buffer.dtype)).itemsize
+            shared[buffer.scope()] += width * math.prod(int(size) for size in buffer.shape)
+
+    tvm_ffi.structural_walk(
+        function.body,
+        [(tirx.AttrStmt, visit_attribute), (tirx.AllocBuffer, visit_allocation)],
+        order="post",
+    )
+    grid = tuple(_text(extents.get(f"blockIdx.{axis}", 1)) for axis in "xyz")
+    block = tuple(int(extents.get(f"threadIdx.{axis}", 1)) for axis in "xyz")
+    return Kernel(
+        name=str(function.attrs["global_symbol"]),
+        grid=(grid[0], grid[1], grid[2]),
+        block=(block[0], block[1], block[2]),
+        static_shared_bytes=shared["shared"],
+        dynamic_shared_bytes=shared["shared.dyn"],
+        parameters=tuple((str(p.name), _type(p.ty)) for p in function.params),
+    )
+
+
+def check(kernel: Kernel, arch: CudaArch) -> None:
+    """Raise TfgraphError if the kernel has one thread a block, or exceeds a limit of `arch`."""
+    if kernel.threads <= 1:
+        raise TfgraphError(
+            f"kernel '{kernel.name}' would run one thread a block on {arch.name}",
+            hint="bind its loops to threads; this is a defect of the kernel, not of the model",
+        )
+    limits = (
+        ("threads a block", kernel.threads, arch.threads_per_block),
+        ("bytes of static shared memory", kernel.static_shared_bytes, STATIC_SHARED_BYTES),
+        (
+            "bytes of shared memory",
+            kernel.static_shared_bytes + kernel.dynamic_shared_bytes,
+            arch.shared_bytes_per_block,
+        ),
+    )
+    for what, needed, limit in limits:
+        if needed > limit:
+            raise TfgraphError(
+                f"kernel '{kernel.name}' needs {needed} {what}; {arch.name} allows {limit}"
+            )
+
+
+def _text(extent: Any) -> str:
+    """An integer expression as Python text: T.int64(63) is 63, T.min is min."""
+    without_types = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(extent))
+    return re.sub(r"\bT\.(min|max)\b", r"\1", without_types)
+
+
+def _type(kind: Any) -> str:
+    pointee = getattr(kind, "element_type", None)
+    return f"{pointee}*" if pointee is not None else str(kind)

@@ -1,0 +1,178 @@
+"""Layer norm (Ba et al., 2016) and RMS norm (Zhang and Sennrich, 2019), each with a fused add.
+
+A block takes one row and holds it in registers, so the row is read once; the variance is the mean
+of squared deviations from the mean, not a difference of large sums. May import: tvm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from tvm import tirx
+
+from tfgraph.backends.tvm.cuda.kernel import (
+    BlockReduction,
+    Dim,
+    Kernel,
+    f32,
+    flat,
+    guarded,
+    kernel,
+    local,
+    loop,
+    pick,
+    product,
+    store,
+    when,
+)
+
+_VALUES_PER_THREAD = 8
+
+
+def layer_norm(
+    rows: Sequence[Dim],
+    width: int,
+    *,
+    eps: float,
+    add: bool = False,
+    scale: bool = True,
+    bias: bool = True,
+    shift: bool = False,
+    keep_sum: bool = False,
+    name: str | None = None,
+) -> Any:
+    """(t - mean(t)) / sqrt(var(t) + eps) * scale + bias, where t = a, or t = (a + shift) + b.
+
+    Parameters in order, as in the ops layer_norm and add_layer_norm: a (*rows, width),
+    b (*rows, width) for `add`, scale (width), bias (width), shift (width), each if its keyword is
+    true, total (*rows, width), which gets t, for `keep_sum`, out (*rows, width). All are float32.
+    The name is layer_norm, or add_layer_norm with `add`, unless it is given.
+    """
+    with kernel(name or ("add_layer_norm" if add else "layer_norm")) as k:
+        row = _Row(
+            k,
+            rows,
+            width,
+            vectors=("scale",) * scale + ("bias",) * bias,
+            add=add,
+            shift=shift,
+            keep_sum=keep_sum,
+        )
+        with row.launch():
+            row.read()
+            mean = row.value("mean", row.sum(lambda t: t) / f32(width))
+            variance = row.sum(lambda t: (t - mean) * (t - mean)) / f32(width)
+            factor = row.value("factor", f32(1) / tirx.sqrt(variance + f32(eps)))
+            row.write(lambda t: (t - mean) * factor)
+    return k.function
+
+
+def rms_norm(
+    rows: Sequence[Dim],
+    width: int,
+    *,
+    eps: float,
+    add: bool = False,
+    scale: bool = True,
+    shift: bool = False,
+    keep_sum: bool = False,
+    name: str | None = None,
+) -> Any:
+    """t / sqrt(mean(t^2) + eps) * scale, where t = a, or t = (a + shift) + b.
+
+    Parameters as in `layer_norm`, without bias. The name is rms_norm, or add_rms_norm with `add`.
+    """
+    with kernel(name or ("add_rms_norm" if add else "rms_norm")) as k:
+        row = _Row(
+            k, rows, width, vectors=("scale",) * scale, add=add, shift=shift, keep_sum=keep_sum
+        )
+        with row.launch():
+            row.read()
+            mean_square = row.sum(lambda t: t * t) / f32(width)
+            factor = row.value("factor", f32(1) / tirx.sqrt(mean_square + f32(eps)))
+            row.write(lambda t: t * factor)
+    return k.function
+
+
+class _Row:
+    """The kernel's arguments, and one row, spread over the registers of a block."""
+
+    def __init__(
+        self,
+        k: Kernel,
+        rows: Sequence[Dim],
+        width: int,
+        *,
+        vectors: tuple[str, ...],
+        add: bool,
+        shift: bool,
+        keep_sum: bool,
+    ) -> None:
+        self.k, self.width = k, width
+        dims = k.dims(rows)
+        self.rows = product(dims)
+        before = ("a", "b") if add else ("a",)
+        after = ("total", "out") if keep_sum else ("out",)
+        vectors = (*vectors, "shift") if shift else vectors
+        self.wide = {name: k.buffer(name, (*dims, width)) for name in before}
+        self.vectors = {name: k.buffer(name, (width,)) for name in vectors}
+        self.wide |= {name: k.buffer(name, (*dims, width)) for name in after}
+        self.threads = 128
+        while self.threads < 1024 and width > self.threads * _VALUES_PER_THREAD:
+            self.threads *= 2
+        self.per_thread = -(-width // self.threads)
+
+    @contextmanager
+    def launch(self) -> Generator[None]:
+        """A block for each row; within, the steps of one thread."""
+        with self.k.launch(blocks=(self.rows,), threads=self.threads) as (self.row, self.thread):
+            shape = (self.rows, self.width)
+            self.wide = {name: flat(buffer, shape) for name, buffer in self.wide.items()}
+            self.t = local("t", (self.per_thread,))
+            self.reduce = BlockReduction(self.thread, self.threads)
+            yield
+
+    def read(self) -> None:
+        """t = (a + shift) + b; and total = t, where it is asked for."""
+        with self._columns() as (i, column):
+            t = self.wide["a"][self.row, column]
+            if "shift" in self.vectors:
+                t = t + self.vectors["shift"][column]
+            if "b" in self.wide:
+                t = t + self.wide["b"][self.row, column]
+            store(self.t, [i], guarded(column < self.width, t, f32(0)))
+            if "total" in self.wide:
+                with when(column < self.width):
+                    store(self.wide["total"], [self.row, column], self.t[i])
+
+    def sum(self, term: Callable[[Any], Any]) -> Any:
+        """The sum of term(t) over the row; to be used before the next sum."""
+        mine = local("mine", (1,))
+        store(mine, [0], f32(0))
+        with self._columns() as (i, column):
+            store(mine, [0], mine[0] + pick(column < self.width, term(self.t[i]), f32(0)))
+        return self.reduce(mine[0], lambda a, b: a + b)
+
+    def value(self, name: str, value: Any) -> Any:
+        """Keep a number in a register of that name."""
+        kept = local(name, (1,))
+        store(kept, [0], value)
+        return kept[0]
+
+    def write(self, normed: Callable[[Any], Any]) -> None:
+        """out = normed(t) * scale + bias."""
+        with self._columns() as (i, column), when(column < self.width):
+            value = normed(self.t[i])
+            if "scale" in self.vectors:
+                value = value * self.vectors["scale"][column]
+            if "bias" in self.vectors:
+                value = value + self.vectors["bias"][column]
+            store(self.wide["out"], [self.row, column], value)
+
+    @contextmanager
+    def _columns(self) -> Generator[tuple[Any, Any]]:
+        """This thread's columns: (number, column); the last may lie behind the row's end."""
+        with loop("i", self.per_thread, unroll=True) as i:
+            yield i, i * self.threads + self.thread

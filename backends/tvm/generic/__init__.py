@@ -1,0 +1,41 @@
+"""Generic kernels: a correct one for every core op that nobody wrote a special kernel for.
+
+`cpu_kernel` and `cuda_kernel` build a node's PrimFunc from the same definition of its op. Its
+parameters are the node's inputs in order, an int64 for each of `symbols_of(node)`, the outputs.
+May import: tvm, tfgraph.ir, errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.backends.tvm.generic import elementwise, masking, movement, reduction
+from tfgraph.backends.tvm.generic.dims import symbols_of
+from tfgraph.backends.tvm.generic.kernel import EMITTERS, build
+from tfgraph.backends.tvm.generic.loops import CpuLoops, CudaLoops
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Node
+
+__all__ = ["SUPPORTED", "cpu_kernel", "cuda_kernel", "symbols_of"]
+
+_EMITTER_MODULES = (elementwise, masking, movement, reduction)  # importing them registers emitters
+
+SUPPORTED = frozenset(EMITTERS)
+"""The ops that have a generic kernel."""
+
+
+def cpu_kernel(node: Node) -> Any:
+    """The PrimFunc of a node for the CPU, parallel where the result is large.
+
+    Raises TfgraphError for an op or an element type that has no generic kernel.
+    """
+    return build(node, CpuLoops())
+
+
+def cuda_kernel(node: Node) -> Any:
+    """The PrimFunc of a node for a GPU, a thread an element, or a row where it is reduced.
+
+    Raises TfgraphError for an op or an element type that has no generic kernel.
+    """
+    return build(node, CudaLoops())

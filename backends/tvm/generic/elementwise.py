@@ -1,0 +1,136 @@
+"""Generic kernels of elementwise ops. May import: tvm, tfgraph.backends.tvm.generic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
+from tfgraph.ir import DType, Exact
+
+Expr = Any
+
+
+def maximum(a: Expr, b: Expr) -> Expr:
+    """The larger; NaN if either is: then neither comparison holds, and a + b is NaN."""
+    if not is_float(a):
+        return T.max(a, b)
+    return tirx.Select(a > b, a, tirx.Select(b >= a, b, a + b))
+
+
+def minimum(a: Expr, b: Expr) -> Expr:
+    """The smaller; NaN if either is."""
+    if not is_float(a):
+        return T.min(a, b)
+    return tirx.Select(a < b, a, tirx.Select(b <= a, b, a + b))
+
+
+def equal(a: Expr, b: Expr) -> Expr:
+    """a == b; TVM compares no bools."""
+    return tirx.Not(tirx.Or(less(a, b), less(b, a))) if is_bool(a) else a == b
+
+
+def less(a: Expr, b: Expr) -> Expr:
+    """a < b; false is less than true."""
+    return tirx.And(tirx.Not(a), b) if is_bool(a) else a < b
+
+
+def is_bool(x: Expr) -> bool:
+    """Whether an expression is true or false."""
+    return str(x.ty.dtype) == "bool"
+
+
+def is_float(x: Expr) -> bool:
+    """Whether an expression is floating point."""
+    return str(x.ty.dtype).startswith("float")
+
+
+_BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "maximum": maximum,
+    "minimum": minimum,
+    "equal": equal,
+    "less": less,
+    "logical_and": tirx.And,
+    "logical_or": tirx.Or,
+}
+
+
+@emitter(*_BINARY)
+def _binary(kernel: Kernel) -> None:
+    a, b = kernel.operands
+    f, hold = _BINARY[kernel.node.op], kernel.loops.hold
+    kernel.fill(lambda i: f(hold(kernel.element(a, i)), hold(kernel.element(b, i))))
+
+
+@emitter("pow")
+def _pow(kernel: Kernel) -> None:
+    a, b = kernel.operands
+    hold = kernel.loops.hold
+
+    def value(i: tuple[Expr, ...]) -> Expr:
+        base = hold(kernel.element(a, i))
+        if b == Exact(2):  # the exponents of norms and of GELU: products are as exact, and faster
+            return base * base
+        if b == Exact(3):
+            return base * base * base
+        return T.pow(base, kernel.element(b, i))
+
+    kernel.fill(value)
+
+
+@emitter("exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "floor")
+def _function(kernel: Kernel) -> None:
+    (x,) = kernel.operands
+    f = kernel.loops.functions[kernel.node.op]
+    kernel.fill(lambda i: f(x[i]))
+
+
+@emitter("neg")
+def _neg(kernel: Kernel) -> None:
+    (x,) = kernel.operands
+    if x.type.dtype.is_float:
+        kernel.fill(lambda i: x[i] * tirx.const(-1, x.dtype))  # 0 - 0 would be +0, not -0
+    else:
+        kernel.fill(lambda i: tirx.const(0, x.dtype) - x[i])
+
+
+@emitter("abs")
+def _abs(kernel: Kernel) -> None:
+    (x,) = kernel.operands
+    kernel.fill(lambda i: T.abs(x[i]))
+
+
+@emitter("logical_not")
+def _logical_not(kernel: Kernel) -> None:
+    (x,) = kernel.operands
+    kernel.fill(lambda i: tirx.Not(x[i]))
+
+
+@emitter("where")
+def _where(kernel: Kernel) -> None:
+    condition, yes, no = kernel.operands
+    kernel.fill(lambda i: tirx.Select(condition.at(i), yes.at(i), no.at(i)))
+
+
+@emitter("cast")
+def _cast(kernel: Kernel) -> None:
+    (x,) = kernel.operands
+    kernel.fill(lambda i: convert(x, i, kernel.result.type.dtype))
+
+
+def convert(x: Tensor, indices: tuple[Expr, ...], dtype: DType) -> Expr:
+    """An element as another type: floats to integers truncate, nonzero is true."""
+    if dtype == x.type.dtype:
+        return x[indices]
+    if dtype == DType.bool_:
+        return x[indices] != tirx.const(0, x.dtype)
+    if x.type.dtype == DType.bool_:
+        return tirx.Select(x[indices], tirx.const(1, dtype.value), tirx.const(0, dtype.value))
+    return tirx.Cast(dtype.value, x[indices])

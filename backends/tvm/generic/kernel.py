@@ -1,0 +1,166 @@
+"""A generic kernel under construction: the operands and results of a node as buffers of TVM.
+
+Each op's emitter is a function `emit(kernel)`, registered by `@emitter("name")`; it says what every
+element of the result is, and `kernel.loops` in which order. May import: tvm, tfgraph.ir, errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.generic.dims import symbols_of, to_expr
+from tfgraph.backends.tvm.generic.loops import Loops, i64, product
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Dim, DType, Exact, Mask, Node, TensorType, Value
+
+if TYPE_CHECKING:
+    from tfgraph.backends.tvm.generic.loops import Indices
+
+Expr = Any
+Emitter = Callable[["Kernel"], None]
+EMITTERS: dict[str, Emitter] = {}
+
+DTYPES = (DType.float32, DType.int64, DType.int32, DType.int8, DType.uint8, DType.bool_)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An operand or result: its type in the IR, its buffer, its shape as expressions."""
+
+    type: TensorType
+    buffer: Any
+    shape: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:
+        """The name of the element type in TVM, which is NumPy's."""
+        return self.type.dtype.value
+
+    def __getitem__(self, indices: Sequence[Expr]) -> Expr:
+        return self.buffer[tuple(indices)] if indices else self.buffer[()]
+
+    def at(self, indices: Sequence[Expr]) -> Expr:
+        """The element that stands at `indices` once the tensor is broadcast to that rank."""
+        own = indices[len(indices) - self.type.rank :]
+        return self[[i64(0) if _is_one(d) else i for d, i in zip(self.type.shape, own, strict=True)]]
+
+    def store(self, indices: Sequence[Expr], value: Expr) -> None:
+        """self[indices] = value."""
+        T.buffer_store(self.buffer, value, list(indices))
+
+    def flat(self) -> Tensor:
+        """The same memory with one axis."""
+        size = product(self.shape)
+        buffer = T.decl_buffer((size,), self.dtype, data=self.buffer.data)
+        return Tensor(self.type, buffer, (size,))
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The node, its operands (tensors in place of values, in masks too) and its results."""
+
+    node: Node
+    loops: Loops
+    sizes: dict[str, Expr]
+    operands: tuple[Any, ...]
+    results: tuple[Tensor, ...]
+
+    @property
+    def result(self) -> Tensor:
+        """The only result, or the first."""
+        return self.results[0]
+
+    def attr(self, name: str) -> Any:
+        """An attribute; a dimension as an expression."""
+        value = self.node.attrs[name]
+        return self.dim(value) if isinstance(value, Dim) else value
+
+    def dim(self, dim: Dim) -> Expr:
+        """A dimension as an expression."""
+        return to_expr(dim, self.sizes)
+
+    def element(self, operand: Tensor | Exact, indices: Sequence[Expr]) -> Expr:
+        """An operand's element by broadcasting; of a scalar, its value."""
+        if isinstance(operand, Tensor):
+            return operand.at(indices)
+        return constant(operand, self.node.inputs[0].type.dtype)
+
+    def fill(self, value: Callable[[Indices], Expr]) -> None:
+        """Each element of the result is `value` of its index."""
+        result = self.result
+        self.loops.each(result.shape, lambda at: result.store(at, value(at)))
+
+
+def emitter(*names: str) -> Callable[[Emitter], Emitter]:
+    """Register the function as the emitter of these ops."""
+
+    def register(emit: Emitter) -> Emitter:
+        EMITTERS.update(dict.fromkeys(names, emit))
+        return emit
+
+    return register
+
+
+def build(node: Node, loops: Loops) -> Any:
+    """The PrimFunc of a node. Raises TfgraphError for an op or dtype that has no generic kernel."""
+    if node.op not in EMITTERS:
+        raise TfgraphError(f"{node.op} has no generic kernel", node.location)
+    for value in (*node.inputs, *node.outputs):
+        if value.type.dtype not in DTYPES:
+            raise TfgraphError(
+                f"{node.op} of {value.type.dtype} has no compiled kernel",
+                node.location,
+                f"convert {value} with cast(x, dtype=f32), or use --target numpy",
+            )
+    with IRBuilder() as builder:
+        with T.prim_func(is_private=True, s_tir=True):
+            T.func_name(node.op)
+            T.func_attr({"tirx.noalias": True})
+            if loops.scheduled:
+                T.func_attr({"tirx.is_scheduled": True})
+            kernel = _declare(node, loops)
+            with T.sblock("root"):
+                T.reads()
+                T.writes()
+                EMITTERS[node.op](kernel)
+    return builder.get()
+
+
+def _declare(node: Node, loops: Loops) -> Kernel:
+    """The parameters: inputs, symbols, outputs."""
+    sizes: dict[str, Expr] = {name: tirx.Var(name, "int64") for name in symbols_of(node)}
+
+    def argument(name: str, value: Value) -> Tensor:
+        shape = tuple(to_expr(d, sizes) for d in value.type.shape)
+        buffer = T.buffer(shape, value.type.dtype.value, buffer_name=name)
+        return Tensor(value.type, T.arg(name, buffer), shape)
+
+    inputs = iter([argument(f"x{i}", value) for i, value in enumerate(node.inputs)])
+    for name, variable in sizes.items():
+        T.arg(name, variable)
+    outputs = [argument(f"y{i}", value) for i, value in enumerate(node.outputs)]
+    operands = [
+        o.map(lambda _: next(inputs)) if isinstance(o, Mask) else next(inputs) if isinstance(o, Value) else o
+        for o in node.operands
+    ]
+    return Kernel(node, loops, sizes, tuple(operands), tuple(outputs))
+
+
+def constant(value: Exact, dtype: DType) -> Expr:
+    """An exact number, rounded once to the element type."""
+    if dtype.is_float:
+        with np.errstate(over="ignore"):
+            return tirx.const(float(np.float32(float(value))), dtype.value)
+    number = int(value.factor) if value.is_integer else int(float(value))
+    return tirx.const(bool(number) if dtype == DType.bool_ else number, dtype.value)
+
+
+def _is_one(dim: Dim) -> bool:
+    return dim.is_const and int(dim) == 1

@@ -1,0 +1,92 @@
+"""Generic kernels of ops that move elements. May import: tvm, tfgraph.backends.tvm.generic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, constant, emitter
+from tfgraph.backends.tvm.generic.loops import Indices, i64
+
+Expr = Any
+
+
+@emitter("reshape")
+def _reshape(kernel: Kernel) -> None:
+    x, y = kernel.operands[0].flat(), kernel.result.flat()
+    kernel.loops.each(y.shape, lambda i: y.store(i, x[i]))
+
+
+@emitter("transpose")
+def _transpose(kernel: Kernel) -> None:
+    (x,), perm = kernel.operands, kernel.attr("perm")
+    kernel.fill(lambda i: x[[i[perm.index(axis)] for axis in range(len(perm))]])
+
+
+@emitter("broadcast_to")
+def _broadcast_to(kernel: Kernel) -> None:
+    (x,) = kernel.operands
+    kernel.fill(x.at)
+
+
+@emitter("concat")
+def _concat(kernel: Kernel) -> None:
+    axis = kernel.attr("axis") % kernel.result.type.rank
+    start: Expr = i64(0)
+    for part in kernel.operands:
+        _copy_to(kernel, part, axis, start)
+        start = start + part.shape[axis]
+
+
+def _copy_to(kernel: Kernel, part: Tensor, axis: int, start: Expr) -> None:
+    def copy(i: Indices) -> None:
+        kernel.result.store((*i[:axis], start + i[axis], *i[axis + 1 :]), part[i])
+
+    kernel.loops.each(part.shape, copy)
+
+
+@emitter("slice")
+def _slice(kernel: Kernel) -> None:
+    (x,) = kernel.operands
+    axis, start = kernel.attr("axis") % x.type.rank, kernel.attr("start")
+    kernel.fill(lambda i: x[(*i[:axis], start + i[axis], *i[axis + 1 :])])
+
+
+@emitter("take")
+def _take(kernel: Kernel) -> None:
+    x, indices = kernel.operands
+    gather(kernel, x, indices, kernel.attr("axis") % x.type.rank)
+
+
+@emitter("embedding")
+def _embedding(kernel: Kernel) -> None:
+    ids, table = kernel.operands
+    gather(kernel, table, ids, 0)
+
+
+def gather(kernel: Kernel, x: Tensor, indices: Tensor, axis: int) -> None:
+    """The slices of x at `indices` along `axis`.
+
+    An index out of range reads the nearest slice: a kernel never touches memory that is not its
+    own. Telling the user is the caller's task.
+    """
+    end = axis + indices.type.rank
+
+    def value(i: Indices) -> Expr:
+        found = T.cast(indices[i[axis:end]], "int64")
+        inside = T.max(T.min(found, x.shape[axis] - 1), i64(0))
+        return x[(*i[:axis], inside, *i[end:])]
+
+    kernel.fill(value)
+
+
+@emitter("iota")
+def _iota(kernel: Kernel) -> None:
+    kernel.fill(lambda i: i[0])
+
+
+@emitter("full")
+def _full(kernel: Kernel) -> None:
+    value = constant(kernel.attr("value"), kernel.result.type.dtype)
+    kernel.fill(lambda i: value)

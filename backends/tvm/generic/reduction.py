@@ -1,0 +1,244 @@
+"""Generic kernels of ops along an axis. May import: tvm, tfgraph.backends.tvm.generic.
+
+Every element is reduced in an order of its own that depends on nothing but the axis: neither the
+number of threads nor other rows change its bits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tvm import tirx
+from tvm.tirx.script import builder as T
+
+from tfgraph.backends.tvm.generic.elementwise import is_float, maximum
+from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
+from tfgraph.backends.tvm.generic.loops import Indices, Loops, i64, known
+
+Expr = Any
+Combine = Callable[[Expr, Expr], Expr]
+
+COLUMNS = 64
+"""Elements of the last axis that are reduced side by side, where another axis is reduced."""
+
+
+def add(a: Expr, b: Expr) -> Expr:
+    """a + b."""
+    return a + b
+
+
+@emitter("sum", "mean", "max", "empty")
+def _reduce(kernel: Kernel) -> None:
+    (x,), op = kernel.operands, kernel.node.op
+    axis, y = kernel.attr("axis") % x.type.rank, kernel.result
+    count = x.shape[axis]
+    kept = op == "empty" or kernel.attr("keepdims")
+
+    def value(i: Indices, k: Expr) -> Expr:
+        element = x[(*i[:axis], k, *i[axis + kept :])]
+        return element == T.float32(-math.inf) if op == "empty" else element
+
+    def finish(total: Expr) -> Expr:
+        return total / T.cast(count, y.dtype) if op == "mean" else total
+
+    combine = {"max": maximum, "empty": tirx.And}.get(op, add)
+    start = {"max": _lowest, "empty": _true}.get(op, _zero)(y.dtype)
+    if axis == x.type.rank - 1:
+        _rows(kernel, count, value, combine, start, finish)
+    else:
+        _columns(kernel, count, value, combine, start, finish)
+
+
+@emitter("matmul")
+def _matmul(kernel: Kernel) -> None:
+    a, b = kernel.operands
+
+    def value(i: Indices, k: Expr) -> Expr:
+        return a.at((*i[:-1], k)) * b.at((*i[:-2], k, i[-1]))
+
+    _columns(kernel, a.shape[-1], value, add, T.float32(0), lambda total: total)
+
+
+def _rows(
+    kernel: Kernel,
+    count: Expr,
+    value: Callable[[Indices, Expr], Expr],
+    combine: Combine,
+    start: Expr,
+    finish: Callable[[Expr], Expr],
+) -> None:
+    """y[i] = finish(value(i, 0) + value(i, 1) + ...) where the values of an i are contiguous."""
+    loops, y = kernel.loops, kernel.result
+
+    def row(i: Indices) -> None:
+        y.store(i, finish(fold(loops, count, lambda k: value(i, k), combine, start, loops.lanes)))
+
+    loops.each(y.shape, row, count)
+
+
+def _columns(
+    kernel: Kernel,
+    count: Expr,
+    value: Callable[[Indices, Expr], Expr],
+    combine: Combine,
+    start: Expr,
+    finish: Callable[[Expr], Expr],
+) -> None:
+    """The same where the values of a k are contiguous along the last axis of y."""
+    loops, y = kernel.loops, kernel.result
+    if loops.lanes == 1 or not y.shape:
+        _rows(kernel, count, value, combine, start, finish)
+        return
+    width = y.shape[-1]
+
+    def tile(i: Indices) -> None:
+        first = loops.hold(i[-1] * COLUMNS)
+        size = loops.hold(T.min(width - first, i64(COLUMNS)))
+        totals = loops.cells(y.dtype, COLUMNS)
+        with loop(size) as j:
+            T.buffer_store(totals, start, [j])
+        with loop(count) as k:
+            with loop(size) as j:
+                total = combine(totals[j], value((*i[:-1], first + j), k))
+                T.buffer_store(totals, total, [j])
+        with loop(size) as j:
+            y.store((*i[:-1], first + j), finish(totals[j]))
+
+    tiles = T.truncdiv(width + (COLUMNS - 1), i64(COLUMNS))
+    loops.each((*y.shape[:-1], tiles), tile, count * COLUMNS)
+
+
+def fold(
+    loops: Loops,
+    count: Expr,
+    value: Callable[[Expr], Expr],
+    combine: Combine,
+    start: Expr,
+    lanes: int,
+) -> Expr:
+    """start + value(0) + ... + value(count - 1), where `combine` is +, in `lanes` partial sums.
+
+    Value k goes to sum k % lanes. More sums round less than one, and fill a vector register.
+    """
+    totals = loops.cells(str(start.ty.dtype), lanes)
+
+    def take(lane: Expr, k: Expr) -> None:
+        T.buffer_store(totals, combine(totals[lane], value(k)), [lane])
+
+    with loop(i64(lanes)) as lane:
+        T.buffer_store(totals, start, [lane])
+    with loop(T.truncdiv(count, i64(lanes))) as step:
+        with loop(i64(lanes)) as lane:
+            take(lane, step * lanes + lane)
+    if lanes > 1:
+        rest = T.truncmod(count, i64(lanes))
+        with loop(rest) as lane:
+            take(lane, count - rest + lane)
+    while lanes > 1:
+        lanes //= 2
+        with loop(i64(lanes)) as lane:
+            T.buffer_store(totals, combine(totals[lane], totals[lane + lanes]), [lane])
+    return totals[0]
+
+
+@emitter("softmax")
+def _softmax(kernel: Kernel) -> None:
+    (x,), y, loops = kernel.operands, kernel.result, kernel.loops
+    axis = kernel.attr("axis") % x.type.rank
+    count, exp = x.shape[axis], loops.functions["exp"]
+    lanes = loops.lanes if axis == x.type.rank - 1 else 1
+
+    def row(at: Callable[[Expr], Indices]) -> None:
+        lowest = T.float32(-math.inf)
+        high = loops.hold(fold(loops, count, lambda k: x[at(k)], maximum, lowest, lanes))
+        # -inf - -inf would be NaN; against 0 a row of -inf has weights of 0.
+        high = loops.hold(tirx.Select(high == lowest, T.float32(0), high))
+
+        def weigh(k: Expr) -> Expr:
+            weight = loops.hold(exp(x[at(k)] - high))
+            y.store(at(k), weight)
+            return weight
+
+        total = loops.hold(fold(loops, count, weigh, add, T.float32(0), lanes))
+        total = loops.hold(tirx.Select(total == T.float32(0), T.float32(1), total))
+        with loop(count) as k:
+            y.store(at(k), y[at(k)] / total)
+
+    _each_line(kernel, x, axis, row)
+
+
+@emitter("cumsum")
+def _cumsum(kernel: Kernel) -> None:
+    (x,), y, loops = kernel.operands, kernel.result, kernel.loops
+    axis = kernel.attr("axis") % x.type.rank
+
+    def line(at: Callable[[Expr], Indices]) -> None:
+        total = loops.cells(y.dtype)
+        T.buffer_store(total, tirx.const(0, y.dtype), [0])
+        with loop(x.shape[axis]) as k:
+            T.buffer_store(total, total[0] + x[at(k)], [0])
+            y.store(at(k), total[0])
+
+    _each_line(kernel, x, axis, line)
+
+
+@emitter("topk")
+def _topk(kernel: Kernel) -> None:
+    """Insertion into the sorted list of the best so far, which is the result itself."""
+    (x,), (values, order), loops = kernel.operands, kernel.results, kernel.loops
+    k = i64(kernel.attr("k"))
+
+    def line(at: Callable[[Expr], Indices]) -> None:
+        place = loops.cells("int64")
+        with loop(x.shape[-1]) as j:
+            candidate = loops.hold(x[at(j)])
+            T.buffer_store(place, T.min(j, k), [0])
+            before = T.max(place[0] - 1, i64(0))
+            with T.While(tirx.And(place[0] > 0, _above(candidate, values[at(before)]))):
+                with T.If(place[0] < k):
+                    with T.Then():
+                        values.store(at(place[0]), values[at(before)])
+                        order.store(at(place[0]), order[at(before)])
+                T.buffer_store(place, place[0] - 1, [0])
+            with T.If(place[0] < k):
+                with T.Then():
+                    values.store(at(place[0]), candidate)
+                    order.store(at(place[0]), j)
+
+    _each_line(kernel, x, x.type.rank - 1, line)
+
+
+def _above(a: Expr, b: Expr) -> Expr:
+    """Whether a comes before b in descending order, NaN first; not so if they are equal."""
+    if not is_float(a):
+        return a > b
+    return tirx.Or(a > b, tirx.And(T.isnan(a), tirx.Not(T.isnan(b))))
+
+
+def _each_line(
+    kernel: Kernel, x: Tensor, axis: int, body: Callable[[Callable[[Expr], Indices]], None]
+) -> None:
+    """`body(at)` for each line of x along `axis`, where at(k) are the indices of its element k."""
+    others = (*x.shape[:axis], *x.shape[axis + 1 :])
+    kernel.loops.each(
+        others, lambda i: body(lambda k: (*i[:axis], k, *i[axis:])), work=x.shape[axis]
+    )
+
+
+def _true(dtype: str) -> Expr:
+    return tirx.const(True, dtype)
+
+
+def _zero(dtype: str) -> Expr:
+    return tirx.const(0, dtype)
+
+
+def _lowest(dtype: str) -> Expr:
+    return T.float32(-math.inf) if dtype == "float32" else tirx.min_value(dtype)
+
+
+def loop(count: Expr) -> Any:
+    """for k in range(count)."""
+    return T.serial(i64(0), count)

@@ -1,0 +1,278 @@
+"""From a graph to a Relax module: one `main` whose bindings call our kernels.
+
+What the targets share: symbols, weights in compiled layout, views, and the walk over the nodes.
+Each target brings its emitters (`EmitterSet`); an op without one goes through its body, and core
+ops that no emitter claims through the generic kernels. May import: tvm, passes, ops, ir, errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tvm import ir, relax, tirx
+
+from tfgraph.backends.tvm.generic import SUPPORTED, generic_kernel, symbols_of
+from tfgraph.backends.tvm.generic.dims import to_expr
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Dim, Graph, Node, TensorType, Value, product
+from tfgraph.ops import FloatArray, expand
+from tfgraph.ops.evaluate import run_node
+
+if TYPE_CHECKING:
+    from tfgraph.backends.tvm.target import CpuMachine
+
+NDArray = np.ndarray[Any, Any]
+Var = Any  # relax.Var
+Emitter = Callable[["Lowering", Node], None]
+
+
+@dataclass
+class EmitterSet:
+    """The emitters of one target, by op; `when` may turn one down for a node."""
+
+    target: str
+    _emitters: dict[str, tuple[Emitter, Callable[[Graph, Node], bool]]] = field(default_factory=dict)
+
+    def register(
+        self, *ops: str, when: Callable[[Graph, Node], bool] = lambda graph, node: True
+    ) -> Callable[[Emitter], Emitter]:
+        """Decorator: the function emits these ops."""
+
+        def add(emitter: Emitter) -> Emitter:
+            for op in ops:
+                self._emitters[op] = (emitter, when)
+            return emitter
+
+        return add
+
+    def find(self, graph: Graph, node: Node) -> Emitter | None:
+        """The emitter for a node, or None."""
+        emitter, when = self._emitters.get(node.op, (None, None))
+        return emitter if emitter and when and when(graph, node) else None
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A weight as the compiled code reads it; `make` computes the array when it is written."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    layout: str
+    sources: tuple[str, ...]
+    make: Callable[[], NDArray]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A Relax module and what the caller of its `main` must pass: inputs, scalars, weights."""
+
+    module: Any
+    scalars: tuple[str, ...]
+    weights: tuple[Weight, ...]
+    graph: Graph
+
+
+class Lowering:
+    """Emits one graph. Emitters use `value`, `weight`, `call` and `put`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Mapping[str, NDArray],
+        emitters: EmitterSet,
+        machine: CpuMachine | None = None,
+    ) -> None:
+        self.emitters = emitters
+        self.machine = machine
+        self.graph = resolve(graph, emitters)
+        self.builder = relax.BlockBuilder()
+        self.symbols = {name: tirx.Var(name, "int64") for name in sorted(_symbols(self.graph))}
+        self.shared: dict[Any, Any] = {}
+        """Results that several nodes share, by a key of the emitter's choice."""
+        self._arrays = weights
+        self._known: dict[str, NDArray] = {}
+        self._values: dict[Value, Var] = {}
+        self._kernels: dict[Any, Any] = {}
+        self._weights: dict[str, tuple[Weight, Var]] = {}
+
+    def run(self) -> Lowered:
+        """Lower the whole graph."""
+        inputs = [item.value for item in self.graph.inputs]
+        self._values = {v: relax.Var(v.name, self.relax_type(v.type)) for v in inputs}
+        parameters = [self._values[v] for v in inputs]
+        bound = {str(d) for v in inputs for d in v.type.shape if str(d) in self.symbols}
+        scalars = tuple(name for name in self.symbols if name not in bound)
+        for name in scalars:
+            self.symbols[name] = relax.Var(name, ir.PrimType("int64"))
+        with self.builder.function("main"):
+            with self.builder.dataflow():
+                for node in self.graph.nodes:
+                    if not self.graph.weight_values.issuperset(node.outputs):
+                        self._emit(node)
+                results = [self._output(o.value) for o in self.graph.outputs]
+                result = self.builder.emit_output(relax.Tuple(results))
+            parameters += [self.symbols[name] for name in scalars]
+            parameters += [var for _, var in self._weights.values()]
+            self.builder.emit_func_output(result, parameters)
+        return Lowered(
+            self.builder.get(), scalars, tuple(w for w, _ in self._weights.values()), self.graph
+        )
+
+    def value(self, value: Value) -> Var:
+        """The Relax variable of a value; a weight in its plain layout."""
+        if value in self.graph.weight_values:
+            return self.weight(value)
+        return self._values[value]
+
+    def put(self, value: Value, var: Var) -> None:
+        """Say what a value is in Relax."""
+        self._values[value] = var
+
+    def has(self, value: Value) -> bool:
+        """Whether the value has been emitted."""
+        return value in self._values
+
+    def weight(
+        self,
+        value: Value,
+        layout: str = "plain",
+        shape: tuple[int, ...] | None = None,
+        make: Callable[[NDArray], NDArray] = np.ascontiguousarray,
+    ) -> Var:
+        """A parameter that holds a weight in some layout; `make` turns the plain array into it."""
+        name = value.name if layout == "plain" else f"{value.name}:{layout}"
+        if name not in self._weights:
+            sizes = shape if shape is not None else tuple(int(d) for d in value.type.shape)
+            dtype = value.type.dtype.value
+            entry = Weight(
+                name,
+                dtype,
+                sizes,
+                layout,
+                tuple(self.sources(value)),
+                lambda: make(self.array(value)),
+            )
+            self._weights[name] = entry, relax.Var(name, relax.TensorType(sizes, dtype))
+        return self._weights[name][1]
+
+    def array(self, value: Value) -> NDArray:
+        """A weight's array, computed from the parameters where nodes make it."""
+        if value in self.graph.param_values:
+            return self._arrays[value.name]
+        node = self.graph.producer[value]
+        known = {v.name: FloatArray(self.array(v)) for v in node.inputs}
+        results = run_node(node, known, {})
+        return results[node.outputs.index(value)].data
+
+    def sources(self, value: Value) -> list[str]:
+        """The names of the parameters that a weight is made of, in order."""
+        if value in self.graph.param_values:
+            return [value.name]
+        inputs = self.graph.producer[value].inputs
+        return list(dict.fromkeys(name for v in inputs for name in self.sources(v)))
+
+    def kernel(self, key: Any, make: Callable[[], Any], name: str) -> Any:
+        """The global variable of a kernel, made once for each key."""
+        if key not in self._kernels:
+            self._kernels[key] = self.builder.add_func(make(), name)
+        return self._kernels[key]
+
+    def call(
+        self, kernel: Any, arguments: Sequence[Any], results: Sequence[TensorType]
+    ) -> tuple[Var, ...]:
+        """Call a kernel; one variable for each result type."""
+        types = [self.relax_type(t) for t in results]
+        if len(types) == 1:
+            return (self.builder.emit(relax.call_tir(kernel, list(arguments), types[0])),)
+        made = self.builder.emit(relax.call_tir(kernel, list(arguments), types))
+        return tuple(self.builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types)))
+
+    def reshape(self, var: Var, shape: Sequence[Dim]) -> Var:
+        """A view under another shape."""
+        return self.builder.emit(relax.op.reshape(var, [self.expr(d) for d in shape]))
+
+    def rows(self, value: Value) -> Var:
+        """A value [..., n] as a matrix [rows, n]."""
+        var = self.value(value)
+        if value.type.rank == 2:
+            return var
+        return self.reshape(var, (product(value.type.shape[:-1]), value.type.shape[-1]))
+
+    def put_rows(self, value: Value, var: Var) -> None:
+        """The reverse of `rows` for a result."""
+        self.put(value, var if value.type.rank == 2 else self.reshape(var, value.type.shape))
+
+    def expr(self, dim: Dim) -> Any:
+        """A dimension as a TIR expression of the symbols."""
+        return to_expr(dim, self.symbols)
+
+    def relax_type(self, type_: TensorType) -> Any:
+        """The Relax type of a tensor type."""
+        return relax.TensorType([self.expr(d) for d in type_.shape], type_.dtype.value)
+
+    def emit_generic(self, node: Node) -> None:
+        """Emit a core op through its generic kernel."""
+        kernel = self.builder.add_func(generic_kernel(node, self.machine), node.op)
+        arguments = [self.value(v) for v in node.inputs]
+        arguments += [self.symbols[name] for name in symbols_of(node)]
+        results = self.call(kernel, arguments, [v.type for v in node.outputs])
+        for value, var in zip(node.outputs, results, strict=True):
+            self.put(value, var)
+
+    def _emit(self, node: Node) -> None:
+        emitter = self.emitters.find(self.graph, node)
+        try:
+            if emitter is not None:
+                emitter(self, node)
+            else:
+                self.emit_generic(node)
+        except TfgraphError as error:
+            if error.location is None:
+                raise TfgraphError(error.message, node.location, error.hint) from error
+            raise
+
+    def _output(self, value: Value) -> Var:
+        """A result of `main`: a buffer of its own, never an input's or another result's."""
+        if value in self.graph.producer and value not in self.graph.weight_values:
+            node = self.graph.producer[value]
+            count = sum(1 for o in self.graph.outputs if o.value == value)
+            if node.op != "reshape" and count == 1 and self.has(value):
+                return self.value(value)
+        copy = Node("cast", (value,), (value,), {"dtype": value.type.dtype})
+        kernel = self.builder.add_func(generic_kernel(copy, self.machine), "copy")
+        arguments = [self.value(value), *(self.symbols[name] for name in symbols_of(copy))]
+        return self.call(kernel, arguments, [value.type])[0]
+
+
+def resolve(graph: Graph, emitters: EmitterSet) -> Graph:
+    """Expand ops that the target has no emitter for. Raises TfgraphError for one that nothing
+    runs, which says where to register an emitter."""
+
+    def missing(node: Node) -> bool:
+        return emitters.find(graph, node) is None and node.op not in SUPPORTED
+
+    while True:
+        absent = [n for n in graph.nodes if missing(n)]
+        if not absent:
+            return graph
+        expanded = expand(graph, missing)
+        for node in absent:
+            same = next((n for n in expanded.nodes if n.outputs == node.outputs), None)
+            if same is not None and same.op == node.op:
+                raise TfgraphError(
+                    f"the {emitters.target} backend cannot run {node.op} on "
+                    f"{', '.join(str(v.type) for v in node.inputs)}",
+                    node.location,
+                    f"register an emitter: tfgraph.backends.tvm.{emitters.target}.emitters.EMITTERS"
+                    f".register('{node.op}')",
+                )
+        graph = expanded
+
+
+def _symbols(graph: Graph) -> set[str]:
+    used = {s for v in graph.values() for d in v.type.shape for s in d.symbols}
+    return used.union(*(symbols_of(node) for node in graph.nodes))

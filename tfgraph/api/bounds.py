@@ -1,0 +1,60 @@
+"""How far two results may differ, and how far they do. One table, no test passes its own.
+
+May import: numpy, the standard library.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+NDArray = np.ndarray[Any, Any]
+
+RELATIVE = {"float64": 1e-12, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
+"""The bound of a value, as a share of the root mean square of its elements, by dtype."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two arrays of one value differ. `worst_index` is where `max_abs` is reached."""
+
+    name: str
+    max_abs: float
+    max_rel: float
+    bound: float
+    ok: bool
+    worst_index: tuple[int, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The object in `--json`; what is not a number is null."""
+        finite = {k: v if np.isfinite(v) else None for k, v in self._numbers().items()}
+        return {"name": self.name, **finite, "ok": self.ok, "worst_index": list(self.worst_index)}
+
+    def _numbers(self) -> dict[str, float]:
+        return {"max_abs": self.max_abs, "max_rel": self.max_rel, "bound": self.bound}
+
+
+def difference(name: str, reference: NDArray, other: NDArray) -> Difference:
+    """Compare an array with its reference.
+
+    NaN equals NaN in the same place, an infinity one of the same sign; integers and bools must be
+    equal. A difference in shape or dtype is infinite.
+    """
+    if reference.shape != other.shape or reference.dtype != other.dtype:
+        return Difference(name, np.inf, np.inf, 0.0, False, ())
+    if not reference.size:
+        return Difference(name, 0.0, 0.0, 0.0, True, ())
+    a, b = reference.astype(np.float64), other.astype(np.float64)
+    with np.errstate(all="ignore"):
+        same = (a == b) | (np.isnan(a) & np.isnan(b))
+        apart = np.where(same, 0.0, np.abs(a - b))
+        apart = np.where(np.isnan(apart), np.inf, apart)
+        finite = a[np.isfinite(a)]
+        scale = float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
+        relative = np.where(same, 0.0, apart / np.maximum(np.abs(a), np.finfo(np.float64).tiny))
+    bound = RELATIVE.get(str(reference.dtype), 0.0) * scale
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
+    largest = float(apart[worst])
+    return Difference(name, largest, float(relative.max()), bound, largest <= bound, worst)

@@ -1,0 +1,261 @@
+"""Compare two backends value by value, and name the first value that differs.
+
+Compiled backends run the graph after the passes; a value that the passes keep has the same name
+before and after, so it is compared where both have it. Each is judged by its bound, in the order
+of execution. For the first that exceeds it the one node that made it is run again on the
+reference's inputs: an isolated error says that this node is wrong, an accumulated one that it
+inherited the difference. May import: backends, bounds, compile, passes, ir, errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from tfgraph.api.bounds import Difference, difference
+from tfgraph.api.compile import fuse
+from tfgraph.backends.base import (
+    Target,
+    Weights,
+    find_backend,
+    input_ports,
+    symbol_ranges,
+)
+from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Fill, Graph, Input, Node, Output, Value
+from tfgraph.ops import verify as verify_graph
+from tfgraph.passes import DEFAULT_PIPELINE
+from tfgraph.runtime.examples import example
+from tfgraph.weights import Seeded
+
+NDArray = np.ndarray[Any, Any]
+_TAP = "value:"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first value whose difference exceeds its bound, and the node that made it."""
+
+    value: str
+    op: str
+    location: str | None
+    isolated: float | None
+    accumulated: float
+    bound: float
+
+    def to_json(self) -> dict[str, Any]:
+        """The object under "first_divergence"."""
+        numbers = {k: _finite(getattr(self, k)) for k in ("isolated", "accumulated", "bound")}
+        return {"value": self.value, "op": self.op, "location": self.location, **numbers}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The report of `compare`; prints as a table."""
+
+    ok: bool
+    a: str
+    b: str
+    dims: Mapping[str, int]
+    outputs: tuple[Difference, ...]
+    intermediates: tuple[Difference, ...]
+    of: int
+    first_divergence: Divergence | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `compare --json` prints."""
+        first = self.first_divergence
+        return {
+            "ok": self.ok,
+            "a": self.a,
+            "b": self.b,
+            "outputs": [d.to_json() for d in self.outputs],
+            "intermediates": {"compared": len(self.intermediates), "of": self.of},
+            "first_divergence": None if first is None else first.to_json(),
+        }
+
+    def __str__(self) -> str:
+        sizes = ", ".join(f"{n}={s}" for n, s in self.dims.items())
+        lines = [f"{self.a} against {self.b}" + (f" at {sizes}" if sizes else "")]
+        rows = [("value", "max abs", "max rel", "bound", "")]
+        worst = sorted(self.intermediates, key=_severity, reverse=True)[:5]
+        for d in (*self.outputs, *worst):
+            kind = "output " if d in self.outputs else "%"
+            rows.append(
+                (
+                    f"{kind}{d.name}",
+                    f"{d.max_abs:.2e}",
+                    f"{d.max_rel:.2e}",
+                    f"{d.bound:.2e}",
+                    "ok" if d.ok else f"differs at {list(d.worst_index)}",
+                )
+            )
+        widths = [max(len(row[i]) for row in rows) for i in range(5)]
+        for name, *numbers, verdict in rows:
+            cells = "  ".join(n.rjust(w) for n, w in zip(numbers, widths[1:4], strict=True))
+            lines.append(f"  {name.ljust(widths[0])}  {cells}  {verdict}".rstrip())
+        lines.append(f"{len(self.intermediates)} of {self.of} intermediates compared")
+        if self.first_divergence is not None:
+            first = self.first_divergence
+            place = f" at {first.location}" if first.location else ""
+            lines.append(f"first difference: %{first.value} = {first.op}{place}")
+            isolated = "not measured" if first.isolated is None else f"{first.isolated:.2e}"
+            lines.append(
+                f"  alone on the reference's inputs {isolated}, accumulated "
+                f"{first.accumulated:.2e}, bound {first.bound:.2e}"
+            )
+        lines.append("equal within bounds" if self.ok else "DIFFERENT")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A backend's graph and what it computed for the values of interest."""
+
+    name: str
+    target: Target
+    graph: Graph
+    values: Mapping[str, NDArray]
+
+
+def compare(
+    graph: Graph,
+    backends: Sequence[str] = ("numpy", "cpu"),
+    inputs: Mapping[str, NDArray] | None = None,
+    *,
+    weights: Weights | None = None,
+    dims: Mapping[str, int] | None = None,
+    passes: str = DEFAULT_PIPELINE,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Comparison:
+    """Run two backends on the same inputs and compare outputs and every shared intermediate.
+
+    Inputs left out are made by the graph's generators, at the symbols' example sizes unless `dims`
+    says others. The first backend is the reference of the bounds.
+    """
+    if len(backends) != 2:
+        raise TfgraphError(f"compare takes two backends, got {len(backends)}")
+    verify_graph(graph)
+    arrays = weights if weights is not None else Seeded(graph.params)
+    sizes = {n: s.example for n, s in symbol_ranges(graph).items()} | dict(dims or {})
+    feeds = _feeds(graph, inputs or {}, sizes, seed)
+    plans = [Target(name, threads=threads) for name in backends]
+    graphs = [fuse(graph, target, passes)[0] for target in plans]
+    shared = _shared(*graphs)
+    a, b = (
+        _run(target, g, arrays, feeds, dims, shared)
+        for target, g in zip(plans, graphs, strict=True)
+    )
+    found = [difference(v.name, a.values[v.name], b.values[v.name]) for v in shared]
+    outputs = tuple(
+        difference(o.name, a.values[o.value.name], b.values[p.value.name])
+        for o, p in zip(a.graph.outputs, b.graph.outputs, strict=True)
+    )
+    first = next((d for d in found if not d.ok), None)
+    of = sum(len(node.outputs) for node in b.graph.nodes)
+    ok = first is None and all(d.ok for d in outputs)
+    divergence = None if first is None else _diverged(first, a, b, arrays, sizes)
+    return Comparison(ok, a.name, b.name, sizes, outputs, tuple(found), of, divergence)
+
+
+def with_taps(graph: Graph, values: Sequence[Value]) -> Graph:
+    """The graph with each value as a further output, called `value:NAME`."""
+    taps = tuple(Output(f"{_TAP}{v.name}", v) for v in values)
+    return replace(graph, outputs=(*graph.outputs, *taps))
+
+
+def _run(
+    target: Target,
+    graph: Graph,
+    weights: Weights,
+    feeds: Mapping[str, NDArray],
+    dims: Mapping[str, int] | None,
+    shared: Sequence[Value],
+) -> _Run:
+    wanted = list(dict.fromkeys([*shared, *(o.value for o in graph.outputs)]))
+    if target.name == "numpy":
+        names = {v.name for v in wanted}
+        reference = NumpyExecutable(graph, weights)
+        found = {v.name: array for v, _, array in reference.trace(feeds, dims, keep=names)}
+        return _Run(target.name, target, graph, {**feeds, **found})
+    tapped = replace(graph, outputs=())
+    executable = find_backend(target.name).compile(with_taps(tapped, wanted), weights, target)
+    try:
+        results = executable(dims=dims, **feeds)
+    finally:
+        executable.close()
+    values = {name.removeprefix(_TAP): array for name, array in results.items()}
+    return _Run(target.name, target, graph, {**feeds, **values})
+
+
+def _shared(a: Graph, b: Graph) -> list[Value]:
+    """The computed values of equal name and type in both graphs, in the order of `b`."""
+    weights = a.weight_values | b.weight_values
+    mine = {v for node in a.nodes for v in node.outputs}
+    return [v for n in b.nodes for v in n.outputs if v in mine and v not in weights]
+
+
+def _feeds(
+    graph: Graph, given: Mapping[str, NDArray], sizes: Mapping[str, int], seed: int
+) -> dict[str, NDArray]:
+    made: dict[str, NDArray] = {}
+    for port in input_ports(graph):
+        made[port.name] = given[port.name] if port.name in given else example(port, sizes, seed)
+    for name in given:
+        if name not in made:
+            raise TfgraphError(f"the graph has no input '{name}'", hint=f"it has {', '.join(made)}")
+    return made
+
+
+def _diverged(
+    first: Difference, a: _Run, b: _Run, weights: Weights, sizes: Mapping[str, int]
+) -> Divergence:
+    value = next(v for n in b.graph.nodes for v in n.outputs if v.name == first.name)
+    node = b.graph.producer[value]
+    isolated = _isolated(node, value, a, b, weights, sizes)
+    place = str(node.location) if node.location else None
+    return Divergence(value.name, node.op, place, isolated, first.max_abs, first.bound)
+
+
+def _isolated(
+    node: Node, value: Value, a: _Run, b: _Run, weights: Weights, sizes: Mapping[str, int]
+) -> float | None:
+    """The error of one node on the reference's inputs; None where the reference lacks one."""
+    weight = b.graph.weight_values
+    fed = [v for v in dict.fromkeys(node.inputs) if v not in weight]
+    inputs = tuple(Input(v, Fill("zeros")) for v in fed)
+    needed = [n for n in b.graph.nodes if weight.issuperset(n.outputs)]
+    alone = replace(
+        b.graph,
+        inputs=inputs,
+        nodes=(*needed, node),
+        outputs=(Output("result", value),),
+        symbols=b.graph.symbols,
+        constraints=(),
+    )
+    feeds = {v.name: a.values[v.name] for v in fed if v.name in a.values}
+    if len(feeds) < len(fed):
+        return None
+    executable = find_backend(b.target.name).compile(alone, weights, b.target)
+    try:
+        extra = {n: sizes[n] for n in executable.symbols if n in sizes}
+        told = {d for p in executable.inputs for d in p.shape}
+        result = executable(dims={n: s for n, s in extra.items() if n not in told}, **feeds)
+    finally:
+        executable.close()
+    return difference(value.name, a.values[value.name], result["result"]).max_abs
+
+
+def _severity(d: Difference) -> float:
+    if not np.isfinite(d.max_abs):
+        return np.inf
+    return d.max_abs / d.bound if d.bound else d.max_abs
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and np.isfinite(number) else None

@@ -1,0 +1,168 @@
+"""Compile a graph: run the passes, build with a backend, write the artifact, verify it.
+
+May import: backends, passes, weights, verify, ir, errors.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tfgraph.api.verify import Verification, verify
+from tfgraph.backends.artifact import Staging, write_artifact
+from tfgraph.backends.base import (
+    CompilingBackend,
+    Executable,
+    Target,
+    Weights,
+    find_backend,
+    symbol_ranges,
+)
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Graph
+from tfgraph.ops import verify as verify_graph
+from tfgraph.passes import DEFAULT_PIPELINE, Pass, PassReport, parse_pipeline, run_pipeline
+from tfgraph.runtime.format import SUFFIX
+from tfgraph.runtime.model import load
+from tfgraph.weights import Seeded
+
+log = logging.getLogger("tfgraph")
+Progress = Callable[[str], None]
+AfterPass = Callable[[Pass, Graph, Graph], None]
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What `build` did."""
+
+    artifact: Path
+    target: Target
+    graph: Graph
+    compiled: Graph
+    passes: tuple[PassReport, ...]
+    verification: Verification
+    sha256: str
+    weight_bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `compile --json` prints."""
+        return {
+            "artifact": str(self.artifact),
+            "target": self.target.name,
+            "arch": self.target.arch,
+            "symbols": {
+                name: {"min": s.low, "max": s.high, "example": s.example}
+                for name, s in symbol_ranges(self.graph).items()
+            },
+            "passes": [report.to_json() for report in self.passes],
+            "verify": self.verification.to_json(),
+            "sha256": self.sha256,
+        }
+
+
+def compile(
+    graph: Graph,
+    target: str | Target = "cpu",
+    *,
+    weights: Weights | None = None,
+    passes: str = DEFAULT_PIPELINE,
+    threads: int | None = None,
+) -> Executable:
+    """A graph as a callable: `compile(graph)(x=array)` gives the outputs by name.
+
+    Parameters without weights are seeded. Raises TfgraphError for a graph that the target cannot
+    run, MissingTool where this machine cannot.
+    """
+    verify_graph(graph)
+    chosen = target if isinstance(target, Target) else Target(target)
+    chosen = replace(chosen, threads=threads or chosen.threads)
+    compiled, _ = fuse(graph, chosen, passes)
+    return find_backend(chosen.name).compile(compiled, _weights(graph, weights), chosen)
+
+
+def fuse(
+    graph: Graph, target: Target, passes: str, after: AfterPass | None = None
+) -> tuple[Graph, list[PassReport]]:
+    """The graph after the passes; as it is for the reference, which runs what was written."""
+    if target.name == "numpy":
+        return graph, []
+    return run_pipeline(graph, parse_pipeline(passes), after)
+
+
+def build(
+    graph: Graph,
+    target: Target,
+    output: Path | None = None,
+    *,
+    weights: Weights | None = None,
+    passes: str = DEFAULT_PIPELINE,
+    check: bool = True,
+    keep_failed: bool = False,
+    extra: Mapping[str, bytes] | None = None,
+    progress: Progress = lambda stage: None,
+    after: AfterPass | None = None,
+) -> CompileReport:
+    """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here).
+
+    The artifact appears whole, after it was verified against the reference, or not at all: on a
+    failed verification CheckFailed is raised, and with `keep_failed` the artifact is kept under
+    `NAME.failed.tfgraph`. `progress` hears what is being done; `after` sees the graph around each
+    pass.
+    """
+    backend = find_backend(target.name)
+    if not isinstance(backend, CompilingBackend):
+        raise TfgraphError(
+            f"target '{target.name}' makes no artifact", hint="compile with --target cpu or cuda"
+        )
+    final = output or Path(f"{graph.name}.{target.name}{SUFFIX}")
+    verify_graph(graph)
+    arrays = _weights(graph, weights)
+    progress("passes")
+    compiled, reports = fuse(graph, target, passes, after)
+    with Staging(final) as staging:
+        progress("compile")
+        built = backend.build(compiled, arrays, target)
+        sha256 = write_artifact(
+            staging.folder, graph, compiled, built, target, reports, extra
+        )
+        progress("verify")
+        outcome = _verified(backend, staging.folder, graph, arrays, target, check)
+        if outcome.ok is False and keep_failed:
+            name = final.name.removesuffix(SUFFIX)
+            staging.publish(final.with_name(f"{name}.failed{SUFFIX}"))
+        outcome.require()
+        staging.publish()
+    size = sum(int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize for w in built.weights)
+    return CompileReport(
+        final, target, graph, compiled, tuple(reports), outcome, sha256, size
+    )
+
+
+def _verified(
+    backend: CompilingBackend,
+    folder: Path,
+    graph: Graph,
+    weights: Weights,
+    target: Target,
+    check: bool,
+) -> Verification:
+    if not check:
+        return Verification("numpy", None, "not run: --no-verify")
+    reason = backend.runs_here(target)
+    if reason is not None:
+        return Verification("numpy", None, f"not run: {reason}")
+    with load(folder, threads=target.threads) as executable:
+        return verify(executable, graph, weights)
+
+
+def _weights(graph: Graph, given: Weights | None) -> Weights:
+    if given is not None:
+        return given
+    if graph.params:
+        log.info("%s has no weights file: its parameters are seeded", graph.name)
+    return Seeded(graph.params)

@@ -1,0 +1,51 @@
+"""Inputs made by an artifact's generators, seeded: what `run` uses where an input is left out.
+
+May import: numpy, sizes, errors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError
+from tfgraph.runtime.sizes import Port, evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def example(
+    port: Port, sizes: Mapping[str, int], seed: int = 0, whole_first: bool = True
+) -> Array:
+    """An input of the right shape, by the port's generator (see `tfgraph.ir.Fill`).
+
+    Each name has a stream of its own, so that adding an input changes no other. The first row of a
+    mask is whole unless `whole_first` is False.
+    """
+    key = hashlib.sha256(f"{seed} {port.name}".encode()).digest()
+    random = np.random.Generator(np.random.Philox(int.from_bytes(key[:8], "little")))
+    shape = tuple(evaluate(dim, sizes) for dim in port.shape)
+    made: Array
+    kind, _, argument = port.fill.rstrip(")").partition("(")
+    if kind == "normal":
+        made = random.standard_normal(shape) * float(argument or 1)
+    elif kind == "ids":
+        made = random.integers(0, int(argument), shape)
+    elif kind == "lengths":
+        made = random.integers(1, evaluate(argument, sizes) + 1, shape)
+    elif kind == "prefix":
+        # Each row a run of ones then zeros.
+        lengths = random.integers(1, shape[-1] + 1, shape[:-1])
+        if whole_first:
+            lengths[(0,) * lengths.ndim] = shape[-1]
+        made = (np.arange(shape[-1]) < lengths[..., None]).astype(np.int64)
+    elif kind in ("ones", "zeros"):
+        made = np.full(shape, float(kind == "ones"))
+    else:
+        raise TfgraphError(f"input '{port.name}': unknown generator '{port.fill}'")
+    return made.astype(port.dtype)

@@ -1,0 +1,180 @@
+"""`load`: an artifact as a callable. Checks what it is given, then runs the compiled program.
+
+    model = tfgraph.load("encoder.cpu.tfgraph")
+    outputs = model(input_ids=ids, attention_mask=mask)
+
+May import: numpy, the other files of runtime, errors.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import MissingTool, TfgraphError, nearest
+from tfgraph.runtime import format as layout
+from tfgraph.runtime.cores import cpu_flags
+from tfgraph.runtime.examples import example
+from tfgraph.runtime.jit import Program, as_tensor
+from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes
+from tfgraph.runtime.tensors import map_tensors
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Model:
+    """A loaded artifact. Any number of threads may call it at once; outputs belong to the caller."""
+
+    def __init__(self, path: str | Path, threads: int | None = None, verify_weights: bool = True) -> None:
+        """Load the artifact at `path`; see `load`."""
+        self.path = Path(path)
+        self.manifest = layout.read_manifest(self.path)
+        self.name: str = self.manifest["name"]
+        self.target: str = self.manifest["target"]
+        self.inputs = tuple(_port(p) for p in self.manifest["inputs"])
+        self.outputs = tuple(_port(p) for p in self.manifest["outputs"])
+        self.symbols = {
+            name: SymbolRange(s["min"], s["max"], s["example"])
+            for name, s in self.manifest["symbols"].items()
+        }
+        if self.target != "cpu":
+            raise MissingTool(
+                f"{self.path}: compiled for {self.target} {self.manifest.get('arch') or ''}".rstrip()
+                + ", which cannot run here: no CUDA device",
+                hint="compile with --target cpu, or see `tfgraph doctor`",
+            )
+        self._check_cpu()
+        files: dict[str, str] = self.manifest["files"]
+        objects: list[bytes] = []
+        for name, sha256 in files.items():
+            if name.endswith(".o"):
+                objects.append(layout.read_checked(self.path, name, sha256))
+            elif name != layout.WEIGHTS or verify_weights:
+                layout.check_file(self.path, name, sha256)
+        self._program: Program | None = Program(objects, threads)
+        tensors = map_tensors(self.path / layout.WEIGHTS)
+        self._weights = [as_tensor(tensors[w["name"]]) for w in self.manifest["weights"]]
+
+    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, Array]:
+        """Run the model on arrays by input name; the outputs by name.
+
+        `dims` gives the sizes of symbols that no input's shape tells. Raises TfgraphError for a
+        wrong or missing name, dtype, shape, size or id.
+        """
+        if self._program is None:
+            raise TfgraphError(f"{self.path} is closed")
+        arrays = [self._input(port, inputs) for port in self.inputs]
+        for name in inputs:
+            if name not in {port.name for port in self.inputs}:
+                names = [port.name for port in self.inputs]
+                raise TfgraphError(f"the model has no input '{name}'", hint=_known(name, names))
+        shapes = {p.name: a.shape for p, a in zip(self.inputs, arrays, strict=True)}
+        sizes = bind_sizes(
+            self.inputs, shapes, self.symbols, self.manifest["constraints"], dims or {}
+        )
+        for port, array in zip(self.inputs, arrays, strict=True):
+            _check_ids(port, array)
+        scalars = [sizes[name] for name in self.manifest["scalars"]]
+        results = self._program.call("main", [*arrays, *scalars, *self._weights])
+        return {port.name: r for port, r in zip(self.outputs, results, strict=True)}
+
+    def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
+        """Inputs from the manifest's generators, at its example sizes unless `dims` says others."""
+        sizes = self.sizes(dims)
+        return {port.name: example(port, sizes, seed) for port in self.inputs}
+
+    def sizes(self, dims: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The example size of each symbol, with those in `dims` instead."""
+        for name in dims or {}:
+            if name not in self.symbols:
+                raise TfgraphError(
+                    f"the model has no symbol '{name}'", hint=_known(name, list(self.symbols))
+                )
+        return {name: s.example for name, s in self.symbols.items()} | dict(dims or {})
+
+    def close(self) -> None:
+        """Free the code and the mapping of the weights."""
+        if self._program is not None:
+            self._program.close()
+        self._program = None
+        self._weights = []
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
+        return f"<{self.name} for {self.target}: {inputs} -> {outputs}>"
+
+    def _check_cpu(self) -> None:
+        missing = set(self.manifest["cpu"]["features"]) - cpu_flags()
+        if missing:
+            raise MissingTool(
+                f"{self.path}: compiled for {self.manifest['cpu']['mcpu']}; this CPU has no "
+                f"{', '.join(sorted(missing))}",
+                hint="compile it here, or with --mcpu",
+            )
+
+    def _input(self, port: Port, inputs: Mapping[str, Any]) -> Array:
+        if port.name not in inputs:
+            raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
+        given = inputs[port.name]
+        array = given if isinstance(given, np.ndarray) else _from_dlpack(port, given)
+        if array.dtype != np.dtype(port.dtype) or not array.dtype.isnative:
+            shown = array.dtype.newbyteorder("=") if array.dtype.isnative else array.dtype
+            raise TfgraphError(
+                f"input '{port.name}' is {shown}, expected {port.dtype}",
+                hint=f"convert it with .astype('{port.dtype}')",
+            )
+        return array
+
+
+def load(path: str | Path, threads: int | None = None, verify_weights: bool = True) -> Model:
+    """Load an artifact.
+
+    `threads`: kernels use as many; by default the physical cores that this process may use. Every
+    file is hashed before it is used, the weights unless `verify_weights` is False. Raises
+    TfgraphError for a damaged artifact, naming the file, and MissingTool where the machine lacks
+    what the code needs.
+    """
+    return Model(path, threads, verify_weights)
+
+
+def _port(entry: Mapping[str, Any]) -> Port:
+    return Port(
+        entry["name"],
+        entry["dtype"],
+        tuple(entry["shape"]),
+        entry.get("generator", ""),
+        entry.get("limit"),
+    )
+
+
+def _from_dlpack(port: Port, given: Any) -> Array:
+    if not hasattr(given, "__dlpack__"):
+        raise TfgraphError(
+            f"input '{port.name}' is a {type(given).__name__}, expected an array",
+            hint="NumPy arrays and DLPack tensors are taken",
+        )
+    return np.from_dlpack(given)
+
+
+def _check_ids(port: Port, array: Array) -> None:
+    if port.limit is None or not array.size:
+        return
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= port.limit:
+        wrong = low if low < 0 else high
+        raise TfgraphError(f"input '{port.name}' holds {wrong}, expected 0 to {port.limit - 1}")
+
+
+def _known(name: str, names: list[str]) -> str:
+    return nearest(name, names) or f"it has {', '.join(names)}"

@@ -1,0 +1,123 @@
+"""Sizes of a call: symbols bound from the shapes of the inputs, ranges and constraints checked.
+
+Dimensions are texts such as `batch` or `2*seq + past//2`, as the textual IR prints them. May
+import: the standard library, errors.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.errors import TfgraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_OPERATORS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output: its name, NumPy dtype and shape (numbers and texts of dimensions)."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    fill: str = "normal(1)"
+    limit: int | None = None
+    """Integer values must be below this: they index a table of that many rows."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class SymbolRange:
+    """The sizes that a symbol may take, both ends included, and an example."""
+
+    low: int
+    high: int
+    example: int
+
+
+def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int:
+    """The value of a dimension. Raises KeyError for a symbol without a size."""
+    return dim if isinstance(dim, int) else _value(_parsed(dim), sizes)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
+
+
+def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return sizes[node.id]
+    if isinstance(node, ast.BinOp):
+        return _OPERATORS[type(node.op)](_value(node.left, sizes), _value(node.right, sizes))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_value(node.operand, sizes)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        f: Any = {"min": min, "max": max}[node.func.id]
+        return int(f(*(_value(a, sizes) for a in node.args)))
+    raise ValueError(f"not a dimension: {ast.unparse(node)}")
+
+
+def bind_sizes(
+    inputs: Sequence[Port],
+    shapes: Mapping[str, tuple[int, ...]],
+    symbols: Mapping[str, SymbolRange],
+    constraints: Sequence[str],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """The size of each symbol. Raises TfgraphError where shapes contradict each other, a size is
+    out of range or a constraint does not hold; the message names the inputs."""
+    sizes = dict(given)
+    source = {name: "dims" for name in given}
+    for port in inputs:
+        shape = shapes[port.name]
+        if len(shape) != len(port.shape):
+            raise TfgraphError(f"input '{port.name}' has shape {list(shape)}, expected {port}")
+        for axis, (dim, size) in enumerate(zip(port.shape, shape, strict=True)):
+            if isinstance(dim, str) and dim.isidentifier():
+                known = sizes.setdefault(dim, size)
+                here = f"axis {axis} of '{port.name}'"
+                if known != size:
+                    raise TfgraphError(f"{dim} is {known} in {source[dim]}, but {size} in {here}")
+                source.setdefault(dim, here)
+    for name, bounds in symbols.items():
+        if name not in sizes:
+            raise TfgraphError(f"no input gives the size of '{name}'", hint=f"pass dims={{'{name}': ...}}")
+        if not bounds.low <= sizes[name] <= bounds.high:
+            raise TfgraphError(
+                f"{name} is {sizes[name]} in {source[name]}, expected {bounds.low} to {bounds.high}"
+            )
+    for port in inputs:
+        for axis, (dim, size) in enumerate(zip(port.shape, shapes[port.name], strict=True)):
+            if evaluate(dim, sizes) != size:
+                raise TfgraphError(
+                    f"axis {axis} of '{port.name}' is {size}, expected {dim}"
+                    + ("" if isinstance(dim, int) else f" = {evaluate(dim, sizes)}")
+                )
+    for text in constraints:
+        _check_constraint(text, sizes, source)
+    return sizes
+
+
+def _check_constraint(text: str, sizes: Mapping[str, int], source: Mapping[str, str]) -> None:
+    relation = "<=" if "<=" in text else "=="
+    left, right = (evaluate(part.strip(), sizes) for part in text.split(relation))
+    if (left > right) if relation == "<=" else (left != right):
+        used = [f"{n} = {sizes[n]} ({where})" for n, where in source.items() if n in text]
+        raise TfgraphError(f"{text} does not hold: {', '.join(used)}")

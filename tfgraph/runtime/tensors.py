@@ -1,0 +1,66 @@
+"""The weights file: safetensors, mapped into memory rather than read.
+
+Layout: eight bytes with the length of a JSON header, the header, the tensors. May import: numpy,
+the standard library, errors.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+DTYPES = {
+    "F64": "float64",
+    "F32": "float32",
+    "F16": "float16",
+    "I64": "int64",
+    "I32": "int32",
+    "I8": "int8",
+    "U8": "uint8",
+    "BOOL": "bool",
+}
+_MAX_HEADER = 100_000_000
+
+
+def map_tensors(path: Path) -> dict[str, Array]:
+    """The tensors of a file by name, mapped copy-on-write.
+
+    Raises TfgraphError, naming the file, where it is missing, truncated or malformed.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or length > min(size - 8, _MAX_HEADER):
+                raise TfgraphError(f"{path}: truncated, or not a safetensors file")
+            header = json.loads(file.read(length))
+    except OSError as cause:
+        raise TfgraphError(f"{path}: {cause.strerror}") from cause
+    except (ValueError, RecursionError) as cause:
+        raise TfgraphError(f"{path}: malformed header: {cause}") from cause
+    header.pop("__metadata__", None)
+    start = 8 + length
+    memory = np.memmap(path, np.uint8, mode="c", offset=0) if header else np.empty(0, np.uint8)
+    tensors: dict[str, Array] = {}
+    for name, entry in header.items():
+        try:
+            dtype = np.dtype(DTYPES[entry["dtype"]])
+            shape = tuple(int(n) for n in entry["shape"])
+            first, last = entry["data_offsets"]
+        except (KeyError, TypeError, ValueError) as cause:
+            raise TfgraphError(f"{path}: malformed entry '{name}'") from cause
+        if not 0 <= first <= last <= size - start or last - first != math.prod(shape) * dtype.itemsize:
+            raise TfgraphError(f"{path}: '{name}' does not fit: truncated or malformed")
+        data = memory[start + first : start + last].view(dtype).reshape(shape)
+        tensors[name] = np.asarray(data)
+    return tensors

@@ -1,0 +1,3 @@
+"""The version of this package. May import: nothing."""
+
+VERSION = "0.1.0"
