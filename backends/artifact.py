@@ -130,7 +130,7 @@ def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> None:
             data = np.ascontiguousarray(weight.make())
             if data.nbytes != size or str(data.dtype) != weight.dtype:
                 raise TfgraphError(f"weight {weight.name} is {data.dtype}{list(data.shape)}")
-            file.write(data.tobytes() if not data.flags.c_contiguous else memoryview(data).cast("B"))
+            data.tofile(file)
 
 
 class Staging:

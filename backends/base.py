@@ -95,6 +95,10 @@ class CompilingBackend(Backend):
     def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
         """Compile the graph."""
 
+    def settle(self, target: Target) -> Target:
+        """The target with what it left open chosen, such as the architecture."""
+        return target
+
     def runs_here(self, target: Target) -> str | None:
         """Why the result can't run on this machine; None if it can."""
         return None

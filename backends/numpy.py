@@ -64,9 +64,10 @@ class NumpyExecutable:
         sizes = bind_sizes(self.inputs, shapes, self.symbols, constraints, dims or {})
         arrays |= {p.value.name: self.weights[p.value.name] for p in self.graph.params}
         given = {name: FloatArray(self._wide(array)) for name, array in arrays.items()}
-        for item in (*self.graph.inputs, *self.graph.params):
-            if keep is None or item.value.name in keep:
-                yield item.value, None, given[item.value.name].data
+        sources = [i.value for i in self.graph.inputs] + [p.value for p in self.graph.params]
+        for value in sources:
+            if keep is None or value.name in keep:
+                yield value, None, given[value.name].data
         like = FloatArray(np.zeros((), np.float64))
         with np.errstate(all="ignore"):
             for node, results in evaluate(self.graph, given, sizes, like):

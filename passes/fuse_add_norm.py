@@ -29,7 +29,7 @@ def fuse_add_layer_norm(
     """layer_norm(a + b) -> add_layer_norm(a, b)."""
     _check(a, b, shift)
     keep = match.escapes(total)
-    fused = add_layer_norm(a, b, scale, bias, shift, eps=norm.attrs["eps"], keep_sum=keep)
+    fused = add_layer_norm(a, b, scale, bias, shift, eps=_eps(norm), keep_sum=keep)
     return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
 
 
@@ -40,7 +40,7 @@ def fuse_add_rms_norm(
     """rms_norm(a + b) -> add_rms_norm(a, b)."""
     _check(a, b, shift)
     keep = match.escapes(total)
-    fused = add_rms_norm(a, b, scale, shift, eps=norm.attrs["eps"], keep_sum=keep)
+    fused = add_rms_norm(a, b, scale, shift, eps=_eps(norm), keep_sum=keep)
     return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
 
 
@@ -52,6 +52,10 @@ def _check(a: Any, b: Any, shift: Any) -> None:
         raise NoMatch(f"the add broadcasts {a.type} with {b.type}")
     if shift is not None and (not hasattr(shift, "type") or shift.shape != a.shape[-1:]):
         raise NoMatch  # what is added first is no row; the add alone may still match
+
+
+def _eps(norm: Node) -> Any:
+    return norm.attrs["eps"]
 
 
 @register_pass

@@ -1,69 +1,60 @@
 """From a graph to a Relax module: one `main` whose bindings call our kernels.
 
 What the targets share: symbols, weights in compiled layout, views, and the walk over the nodes.
-Each target brings its emitters (`EmitterSet`); an op without one goes through its body, and core
-ops that no emitter claims through the generic kernels. May import: tvm, passes, ops, ir, errors.
+Each target brings its kernels; an op without an emitter goes through its body, and core ops that
+no emitter claims through the generic kernels. May import: tvm, passes, ops, ir, errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from tvm import ir, relax, tirx
 
-from tfgraph.backends.tvm.generic import SUPPORTED, generic_kernel, symbols_of
+from tfgraph.backends.base import CompiledWeight
+from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
+from tfgraph.backends.tvm.kernels import Kernels
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Graph, Node, TensorType, Value, product
 from tfgraph.ops import FloatArray, expand
 from tfgraph.ops.evaluate import run_node
-
-if TYPE_CHECKING:
-    from tfgraph.backends.tvm.target import CpuMachine
 
 NDArray = np.ndarray[Any, Any]
 Var = Any  # relax.Var
 Emitter = Callable[["Lowering", Node], None]
 
 
-@dataclass
-class EmitterSet:
-    """The emitters of one target, by op; `when` may turn one down for a node."""
-
-    target: str
-    _emitters: dict[str, tuple[Emitter, Callable[[Graph, Node], bool]]] = field(default_factory=dict)
-
-    def register(
-        self, *ops: str, when: Callable[[Graph, Node], bool] = lambda graph, node: True
-    ) -> Callable[[Emitter], Emitter]:
-        """Decorator: the function emits these ops."""
-
-        def add(emitter: Emitter) -> Emitter:
-            for op in ops:
-                self._emitters[op] = (emitter, when)
-            return emitter
-
-        return add
-
-    def find(self, graph: Graph, node: Node) -> Emitter | None:
-        """The emitter for a node, or None."""
-        emitter, when = self._emitters.get(node.op, (None, None))
-        return emitter if emitter and when and when(graph, node) else None
+_EMITTERS: dict[tuple[str | None, str], tuple[Emitter, Callable[[Graph, Node], bool]]] = {}
 
 
-@dataclass(frozen=True)
-class Weight:
-    """A weight as the compiled code reads it; `make` computes the array when it is written."""
+def emitter(
+    *ops: str,
+    target: str | None = None,
+    when: Callable[[Graph, Node], bool] = lambda graph, node: True,
+) -> Callable[[Emitter], Emitter]:
+    """Decorator: the function emits these ops, for one target or for all; `when` may turn a node
+    down. A target's own emitter comes before one for all."""
 
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    layout: str
-    sources: tuple[str, ...]
-    make: Callable[[], NDArray]
+    def add(function: Emitter) -> Emitter:
+        for op in ops:
+            _EMITTERS[target, op] = (function, when)
+        return function
+
+    return add
+
+
+def find_emitter(target: str, graph: Graph, node: Node) -> Emitter | None:
+    """The emitter for a node, or None."""
+    for key in ((target, node.op), (None, node.op)):
+        if key in _EMITTERS:
+            function, when = _EMITTERS[key]
+            if when(graph, node):
+                return function
+    return None
 
 
 @dataclass(frozen=True)
@@ -72,7 +63,7 @@ class Lowered:
 
     module: Any
     scalars: tuple[str, ...]
-    weights: tuple[Weight, ...]
+    weights: tuple[CompiledWeight, ...]
     graph: Graph
 
 
@@ -80,15 +71,10 @@ class Lowering:
     """Emits one graph. Emitters use `value`, `weight`, `call` and `put`."""
 
     def __init__(
-        self,
-        graph: Graph,
-        weights: Mapping[str, NDArray],
-        emitters: EmitterSet,
-        machine: CpuMachine | None = None,
+        self, graph: Graph, weights: Mapping[str, NDArray], kernels: Kernels
     ) -> None:
-        self.emitters = emitters
-        self.machine = machine
-        self.graph = resolve(graph, emitters)
+        self.kernels = kernels
+        self.graph = resolve(graph, kernels.target)
         self.builder = relax.BlockBuilder()
         self.symbols = {name: tirx.Var(name, "int64") for name in sorted(_symbols(self.graph))}
         self.shared: dict[Any, Any] = {}
@@ -97,7 +83,7 @@ class Lowering:
         self._known: dict[str, NDArray] = {}
         self._values: dict[Value, Var] = {}
         self._kernels: dict[Any, Any] = {}
-        self._weights: dict[str, tuple[Weight, Var]] = {}
+        self._weights: dict[str, tuple[CompiledWeight, Var]] = {}
 
     def run(self) -> Lowered:
         """Lower the whole graph."""
@@ -148,7 +134,7 @@ class Lowering:
         if name not in self._weights:
             sizes = shape if shape is not None else tuple(int(d) for d in value.type.shape)
             dtype = value.type.dtype.value
-            entry = Weight(
+            entry = CompiledWeight(
                 name,
                 dtype,
                 sizes,
@@ -216,7 +202,7 @@ class Lowering:
 
     def emit_generic(self, node: Node) -> None:
         """Emit a core op through its generic kernel."""
-        kernel = self.builder.add_func(generic_kernel(node, self.machine), node.op)
+        kernel = self.builder.add_func(self.kernels.generic(node), node.op)
         arguments = [self.value(v) for v in node.inputs]
         arguments += [self.symbols[name] for name in symbols_of(node)]
         results = self.call(kernel, arguments, [v.type for v in node.outputs])
@@ -224,10 +210,10 @@ class Lowering:
             self.put(value, var)
 
     def _emit(self, node: Node) -> None:
-        emitter = self.emitters.find(self.graph, node)
+        function = find_emitter(self.kernels.target, self.graph, node)
         try:
-            if emitter is not None:
-                emitter(self, node)
+            if function is not None:
+                function(self, node)
             else:
                 self.emit_generic(node)
         except TfgraphError as error:
@@ -243,17 +229,17 @@ class Lowering:
             if node.op != "reshape" and count == 1 and self.has(value):
                 return self.value(value)
         copy = Node("cast", (value,), (value,), {"dtype": value.type.dtype})
-        kernel = self.builder.add_func(generic_kernel(copy, self.machine), "copy")
+        kernel = self.builder.add_func(self.kernels.generic(copy), "copy")
         arguments = [self.value(value), *(self.symbols[name] for name in symbols_of(copy))]
         return self.call(kernel, arguments, [value.type])[0]
 
 
-def resolve(graph: Graph, emitters: EmitterSet) -> Graph:
+def resolve(graph: Graph, target: str) -> Graph:
     """Expand ops that the target has no emitter for. Raises TfgraphError for one that nothing
     runs, which says where to register an emitter."""
 
     def missing(node: Node) -> bool:
-        return emitters.find(graph, node) is None and node.op not in SUPPORTED
+        return find_emitter(target, graph, node) is None and node.op not in SUPPORTED
 
     while True:
         absent = [n for n in graph.nodes if missing(n)]
@@ -264,11 +250,11 @@ def resolve(graph: Graph, emitters: EmitterSet) -> Graph:
             same = next((n for n in expanded.nodes if n.outputs == node.outputs), None)
             if same is not None and same.op == node.op:
                 raise TfgraphError(
-                    f"the {emitters.target} backend cannot run {node.op} on "
+                    f"the {target} backend cannot run {node.op} on "
                     f"{', '.join(str(v.type) for v in node.inputs)}",
                     node.location,
-                    f"register an emitter: tfgraph.backends.tvm.{emitters.target}.emitters.EMITTERS"
-                    f".register('{node.op}')",
+                    f"register one: @tfgraph.backends.tvm.lower.emitter('{node.op}', "
+                    f"target='{target}')",
                 )
         graph = expanded
 

@@ -119,6 +119,7 @@ def build(
         raise TfgraphError(
             f"target '{target.name}' makes no artifact", hint="compile with --target cpu or cuda"
         )
+    target = backend.settle(target)
     final = output or Path(f"{graph.name}.{target.name}{SUFFIX}")
     verify_graph(graph)
     arrays = _weights(graph, weights)

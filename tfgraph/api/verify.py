@@ -104,7 +104,7 @@ def _fit(
     share = 1.0
     while True:
         tried = {n: max(low[n], int(low[n] + (size - low[n]) * share)) for n, size in sizes.items()}
-        if tried == dict(low) or cost(graph, tried).flops <= budget:
+        if tried == dict(low) or int(cost(graph, tried).total.flops) <= budget:
             return tried
         share *= 0.8
 

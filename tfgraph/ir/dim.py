@@ -210,10 +210,12 @@ def _floordiv(a: Dim, b: Dim) -> Dim:
     if k == 1:
         return whole + rest
     (inner, coefficient), *others = rest.terms
-    if not others and coefficient == 1 and len(inner) == 1 and inner[0][1] == 1:
+    if _sum(others).is_const and coefficient == 1 and len(inner) == 1 and inner[0][1] == 1:
         atom = inner[0][0]
         if isinstance(atom, FloorDiv) and atom.divisor.is_const:
-            return whole + _floordiv(atom.numerator, atom.divisor * k)
+            # (n//d + c)//k = (n + c*d)//(d*k)
+            numerator = atom.numerator + _sum(others) * atom.divisor
+            return whole + _floordiv(numerator, atom.divisor * k)
     return whole + _atom(FloorDiv(rest, as_dim(k)))
 
 

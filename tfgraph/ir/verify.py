@@ -57,7 +57,11 @@ def verify_structure(graph: Graph) -> None:
             raise TfgraphError(f"constraint {constraint}: no input gives the symbol '{symbol}'")
         if constraint.relation not in ("==", "<="):
             raise TfgraphError(f"constraint {constraint}: the relation is not == or <=")
+    declared: set[str] = set()
     for symbol_ in graph.symbols:
+        if symbol_.name in declared:
+            raise TfgraphError(f"symbol '{symbol_.name}' is declared twice")
+        declared.add(symbol_.name)
         if not 1 <= symbol_.low <= symbol_.default <= symbol_.high:
             raise TfgraphError(
                 f"symbol {symbol_.name}: {symbol_.low} <= {symbol_.default} <= {symbol_.high} "

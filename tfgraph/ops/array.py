@@ -55,6 +55,10 @@ class Array(ABC):
         """add, sub, mul, div, pow, maximum, minimum, equal, less, logical_and, logical_or;
         elementwise, where a dimension of 1 broadcasts."""
 
+    def binary_after(self, f: str, first: ExactLike) -> Self:
+        """`binary` of a scalar and this array, in that order."""
+        return self.like(first).binary(f, self)
+
     @abstractmethod
     def select(self, yes: Self, no: Self) -> Self:
         """`yes` where this bool array is true, else `no`; both broadcast."""

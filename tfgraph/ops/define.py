@@ -211,7 +211,8 @@ def _normal(value: Any, annotation: str) -> Any:
     if "Sequence[" in annotation or "tuple[" in annotation:
         if not isinstance(value, list | tuple):
             raise TypeError(_expected(annotation, value))
-        return tuple(_normal(item, annotation.partition("[")[2]) for item in value)
+        inner = annotation.partition("[")[2].rpartition("]")[0]
+        return tuple(_normal(item, inner) for item in value)
     if isinstance(value, bool):  # before int, of which it is one
         if "bool" not in annotation:
             raise TypeError(_expected(annotation, value))

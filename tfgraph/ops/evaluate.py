@@ -6,11 +6,12 @@ May import: define, trace, xp, ir, errors.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Mask, Node, Value, map_operand
 from tfgraph.ops import xp
+from tfgraph.ops.array import Array
 from tfgraph.ops.define import find_op
 from tfgraph.ops.trace import Builder, Traced
 
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from tfgraph.ir import Graph
-    from tfgraph.ops.array import Array
+
+A = TypeVar("A", bound=Array)
 
 
 def evaluate(
-    graph: Graph, given: Mapping[str, Array], sizes: Mapping[str, int], like: Array
-) -> Iterator[tuple[Node, tuple[Array, ...]]]:
+    graph: Graph, given: Mapping[str, A], sizes: Mapping[str, int], like: A
+) -> Iterator[tuple[Node, tuple[A, ...]]]:
     """Each node with its results, in order.
 
     `given` holds the inputs and parameters by value name, `sizes` the symbols; `like` is any array
@@ -45,9 +47,7 @@ def evaluate(
         xp.domain.reset(token)
 
 
-def run_node(
-    node: Node, known: Mapping[str, Array], sizes: Mapping[str, int]
-) -> tuple[Array, ...]:
+def run_node(node: Node, known: Mapping[str, A], sizes: Mapping[str, int]) -> tuple[A, ...]:
     """Apply one node to arrays by value name, with symbols replaced by sizes."""
     definition = find_op(node.op)
     attrs = {name: _with_sizes(attr, sizes) for name, attr in node.attrs.items()}
@@ -102,7 +102,9 @@ def _expansion(node: Node, taken: set[str]) -> list[Node]:
     with builder, builder.at(node.location):
         traced = [map_operand(o, lambda v: Traced(builder, v)) for o in node.operands]  # type: ignore[arg-type, return-value]
         results = find_op(node.op).body(*traced, **node.attrs)
-    results = results if isinstance(results, tuple) else (results,)
+        results = results if isinstance(results, tuple) else (results,)
+        # A body that gives back an operand, as a mask that hides nothing does, still needs a node.
+        results = tuple(r.reshape(r.shape) if r.value in node.inputs else r for r in results)
     names = {r.value: value for r, value in zip(results, node.outputs, strict=True)}
     base = node.outputs[-1].name.partition("~")[0]
 

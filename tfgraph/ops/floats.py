@@ -103,8 +103,9 @@ class FloatArray(Array):
         return FloatArray(np.all(np.isneginf(self.data), axis=axis, keepdims=True))
 
     def reduce(self, f: str, axis: int) -> FloatArray:
-        """Along one axis, kept."""
-        return FloatArray(_REDUCE[f](self.data, axis=axis, keepdims=True))
+        """Along one axis, kept, and in the same dtype (NumPy would widen small integers)."""
+        result = _REDUCE[f](self.data, axis=axis, keepdims=True)
+        return FloatArray(result.astype(self.data.dtype, copy=False))
 
     def scan(self, f: str, axis: int) -> FloatArray:
         """The running sum."""

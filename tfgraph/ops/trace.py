@@ -87,6 +87,10 @@ class Traced(Array):
         """The op of that name."""
         return self._emit(f, other)
 
+    def binary_after(self, f: str, first: ExactLike) -> Any:
+        """The op of that name, whose first operand is the scalar."""
+        return self.builder.apply(f, first, self)
+
     def select(self, yes: Any, no: Any) -> Any:
         """The op `where`; a scalar becomes a tensor of rank 0."""
         dtype = (yes if isinstance(yes, Traced) else no).dtype
@@ -160,25 +164,25 @@ class Traced(Array):
         return self.binary("add", other)
 
     def __radd__(self, other: ExactLike) -> Any:
-        return self.builder.apply("add", other, self)
+        return self.binary_after("add", other)
 
     def __sub__(self, other: Traced | ExactLike) -> Any:
         return self.binary("sub", other)
 
     def __rsub__(self, other: ExactLike) -> Any:
-        return self.builder.apply("sub", other, self)
+        return self.binary_after("sub", other)
 
     def __mul__(self, other: Traced | ExactLike) -> Any:
         return self.binary("mul", other)
 
     def __rmul__(self, other: ExactLike) -> Any:
-        return self.builder.apply("mul", other, self)
+        return self.binary_after("mul", other)
 
     def __truediv__(self, other: Traced | ExactLike) -> Any:
         return self.binary("div", other)
 
     def __rtruediv__(self, other: ExactLike) -> Any:
-        return self.builder.apply("div", other, self)
+        return self.binary_after("div", other)
 
     def __matmul__(self, other: Traced) -> Any:
         return self.matmul(other)

@@ -29,8 +29,8 @@ def infer_linear(x: TensorType, weight: TensorType, bias: TensorType | None = No
     """Types of `linear`: x[..., in] @ weight[in, out] + bias[out]."""
     require_float(x)
     same_dtype(x, weight)
-    if weight.rank != 2 or x.rank < 1:
-        raise TfgraphError(f"expected x[..., in] and weight[in, out], got {x} and {weight}")
+    if weight.rank != 2 or x.rank < 2:
+        raise TfgraphError(f"expected x[..., n, in] and weight[in, out], got {x} and {weight}")
     require_dim(f"the width of {x}", x.shape[-1], weight.shape[0])
     check_row("the bias", bias, weight.shape[1], x)
     return x.with_shape((*x.shape[:-1], weight.shape[1]))
@@ -43,7 +43,7 @@ def linear_flops(x: TensorType, weight: TensorType, *rest: Any, **attrs: Any) ->
 
 @op(infer=infer_linear, flops=linear_flops)
 def linear(x: Array, weight: Array, bias: Array | None = None, /) -> Array:
-    """x W + b, with x [..., in], W [in, out], b [out]."""
+    """x W + b, with x [..., n, in], W [in, out], b [out]."""
     y = xp.matmul(x, weight)
     return y if bias is None else xp.add(y, bias)
 

@@ -28,8 +28,11 @@ def _pair(a: Array | ExactLike, b: Array | ExactLike) -> tuple[Array, Array]:
 
 
 def _binary(name: str, a: Array | ExactLike, b: Array | ExactLike) -> Array:
-    x, y = _pair(a, b)
-    return x.binary(name, y)
+    if isinstance(a, Array):
+        return a.binary(name, b if isinstance(b, Array) else a.like(b))
+    if isinstance(b, Array):
+        return b.binary_after(name, a)
+    raise TypeError("at least one operand must be an array")
 
 
 def add(a: Array | ExactLike, b: Array | ExactLike) -> Array:

@@ -16,15 +16,8 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu import emit
-from tfgraph.backends.tvm.cpu.attention_mask import (
-    Lanes,
-    MaskPlan,
-    Operands,
-    Padding,
-    Parameter,
-    Tile,
-    all_of,
-)
+from tfgraph.backends.tvm.cpu.attention_mask import MaskPlan, Padding
+from tfgraph.backends.tvm.cpu.attention_terms import Lanes, Operands, Parameter, Tile, all_of
 from tfgraph.backends.tvm.cpu.attention_tile import (
     AttentionTile,
     QueryBlock,

@@ -194,9 +194,7 @@ class AttentionTile:
             for at in self.starts:
                 self._store(total, 0, at, splat(0.0, self.lanes))
 
-    def _add_products(
-        self, scalars: list[Expr], buffer: Any, line: Expr, *, select: bool
-    ) -> None:
+    def _add_products(self, scalars: list[Expr], buffer: Any, line: Expr, *, select: bool) -> None:
         """sums[u][i] += scalars[u] * buffer[line, i], for each u."""
         vectors = [(at, hold(self._load(buffer, line, at))) for at in self.starts]
         for total, scalar in zip(self.sums, scalars, strict=False):

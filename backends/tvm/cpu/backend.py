@@ -12,14 +12,14 @@ from pathlib import Path
 from tfgraph.backends.artifact import write_artifact
 from tfgraph.backends.base import (
     Built,
-    CompiledWeight,
     CompilingBackend,
     Executable,
     Target,
     Weights,
 )
 from tfgraph.backends.tvm.build import build_objects
-from tfgraph.backends.tvm.cpu.emitters import CpuLowering
+from tfgraph.backends.tvm.cpu.kernels import CpuKernels
+from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.ir import Graph
 from tfgraph.runtime.cores import cpu_flags
@@ -34,15 +34,11 @@ class CpuBackend(CompilingBackend):
     def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
         """Object files for the graph and its weights in packed layout."""
         machine = cpu_machine(target.mcpu)
-        lowered = CpuLowering(graph, weights, machine).run()
+        lowered = lower(graph, weights, CpuKernels(machine))
         objects = build_objects(lowered.module, machine)
-        packed = tuple(
-            CompiledWeight(w.name, w.dtype, w.shape, w.layout, w.sources, w.make)
-            for w in lowered.weights
-        )
         return Built(
             files={f"kernels/{i}.o": data for i, data in enumerate(objects)},
-            weights=packed,
+            weights=lowered.weights,
             scalars=lowered.scalars,
             manifest={
                 "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ Buffer = Any
 
 
 @contextmanager
-def function(name: str) -> Iterator[IRBuilder]:
+def function(name: str) -> Generator[IRBuilder, None, None]:
     """Open a PrimFunc of this name: declare arguments, then a `body`; `get()` it afterwards."""
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
@@ -25,7 +25,7 @@ def function(name: str) -> Iterator[IRBuilder]:
 
 
 @contextmanager
-def body() -> Iterator[None]:
+def body() -> Generator[None, None, None]:
     """The root block, which `call_tir` requires."""
     with T.sblock("root"):
         T.reads()

@@ -26,7 +26,7 @@ def schedule(function: Any, target: Any) -> Any:
     limited = tvm.target.Target(
         {"kind": "cuda", "arch": target.attrs["arch"], "max_num_threads": THREADS}
     )
-    scheduled = dlight.gpu.Fallback().apply(function, limited, False)
+    scheduled: Any = dlight.gpu.Fallback().apply(function, limited, False)
     if scheduled is None:
         raise ValueError(f"no schedule for {function}")
     return scheduled.mod["main"].with_attr("tirx.is_scheduled", True)

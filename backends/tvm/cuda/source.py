@@ -27,7 +27,9 @@ def readable(code: str, arch: CudaArch, kernels: Sequence[Kernel]) -> str:
 def _definition_only(match: re.Match[str]) -> str:
     if match["end"] == ";":
         return ""
-    return f'extern "C" __launch_bounds__({match["threads"]}) __global__ void\n{match["rest"]} {{'
+    # 1 block a multiprocessor is enough: left to itself, ptxas spills registers to fit more.
+    bounds = f"__launch_bounds__({match['threads']}, 1)"
+    return f'extern "C" {bounds} __global__ void\n{match["rest"]} {{'
 
 
 def _header(arch: CudaArch, kernels: Sequence[Kernel]) -> str:

@@ -9,23 +9,10 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
+from tfgraph.backends.tvm.generic.loops import Loops
 from tfgraph.ir import DType, Exact
 
 Expr = Any
-
-
-def maximum(a: Expr, b: Expr) -> Expr:
-    """The larger; NaN if either is: then neither comparison holds, and a + b is NaN."""
-    if not is_float(a):
-        return T.max(a, b)
-    return tirx.Select(a > b, a, tirx.Select(b >= a, b, a + b))
-
-
-def minimum(a: Expr, b: Expr) -> Expr:
-    """The smaller; NaN if either is."""
-    if not is_float(a):
-        return T.min(a, b)
-    return tirx.Select(a < b, a, tirx.Select(b <= a, b, a + b))
 
 
 def equal(a: Expr, b: Expr) -> Expr:
@@ -53,8 +40,6 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "div": lambda a, b: a / b,
-    "maximum": maximum,
-    "minimum": minimum,
     "equal": equal,
     "less": less,
     "logical_and": tirx.And,
@@ -67,6 +52,24 @@ def _binary(kernel: Kernel) -> None:
     a, b = kernel.operands
     f, hold = _BINARY[kernel.node.op], kernel.loops.hold
     kernel.fill(lambda i: f(hold(kernel.element(a, i)), hold(kernel.element(b, i))))
+
+
+@emitter("maximum", "minimum")
+def _extremum(kernel: Kernel) -> None:
+    a, b = kernel.operands
+    f = extremum(kernel.loops, kernel.node.op)
+    kernel.fill(lambda i: f(kernel.element(a, i), kernel.element(b, i)))
+
+
+def extremum(loops: Loops, name: str) -> Callable[[Expr, Expr], Expr]:
+    """The function "maximum" or "minimum" of two numbers; NaN if either is."""
+
+    def f(a: Expr, b: Expr) -> Expr:
+        if is_float(a):
+            return loops.extremum(name, a, b)
+        return T.max(a, b) if name == "maximum" else T.min(a, b)
+
+    return f
 
 
 @emitter("pow")

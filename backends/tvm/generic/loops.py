@@ -37,7 +37,7 @@ class Loops(ABC):
     scope: ClassVar[str]
     """The memory in which a loop body keeps its own variables."""
     lanes: ClassVar[int]
-    """Partial results that a reduction along contiguous elements keeps."""
+    """Partial results that a reduction along contiguous elements keeps, in a vector register."""
     scheduled: ClassVar[bool]
     """Whether loops are bound to threads of a GPU."""
     functions: ClassVar[dict[str, Callable[[Expr], Expr]]]
@@ -50,15 +50,22 @@ class Loops(ABC):
         `work` is about how many elements one call reads.
         """
 
+    @abstractmethod
+    def extremum(self, name: str, a: Expr, b: Expr) -> Expr:
+        """The "maximum" or "minimum" of two float32 numbers; NaN if either is."""
+
     def cells(self, dtype: str, count: int = 1) -> Any:
         """Variables of one call of the body: a buffer [count], in registers if it is small."""
         return T.alloc_buffer((count,), dtype, scope=self.scope)
 
     def hold(self, value: Expr) -> Expr:
-        """The value, computed once."""
-        cell = self.cells(str(value.ty.dtype))
-        T.buffer_store(cell, value, [0])
-        return cell[0]
+        """The value, a scalar or a vector, computed once."""
+        dtype = value.ty.dtype
+        lanes = int(dtype.lanes)
+        cell = self.cells(str(dtype.with_lanes(1)), lanes)
+        index = T.ramp(0, 1, lanes) if lanes > 1 else 0
+        T.buffer_store(cell, value, [index])
+        return cell[index]
 
 
 class CpuLoops(Loops):
@@ -78,6 +85,9 @@ class CpuLoops(Loops):
         "sqrt": T.sqrt,
         "floor": T.floor,
     }
+
+    def extremum(self, name: str, a: Expr, b: Expr) -> Expr:
+        return tirx.call_llvm_pure_intrin(a.ty, f"llvm.{name}", a, b)
 
     def each(self, shape: Sequence[Expr], body: Body, work: Expr | int = 1) -> None:
         axes = [axis for axis, size in enumerate(shape) if known(size) != 1]
@@ -137,6 +147,12 @@ class CudaLoops(Loops):
         name: getattr(T, name)
         for name in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt", "floor")
     }
+
+    def extremum(self, name: str, a: Expr, b: Expr) -> Expr:
+        a, b = self.hold(a), self.hold(b)
+        first, second = (a, b) if name == "maximum" else (b, a)
+        # Where one is NaN neither comparison holds, and the sum is NaN.
+        return tirx.Select(first > second, a, tirx.Select(second >= first, b, a + b))
 
     def each(self, shape: Sequence[Expr], body: Body, work: Expr | int = 1) -> None:
         total = product(shape)

@@ -13,7 +13,7 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tfgraph.backends.tvm.generic.elementwise import is_float, maximum
+from tfgraph.backends.tvm.generic.elementwise import extremum, is_float
 from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
 from tfgraph.backends.tvm.generic.loops import Indices, Loops, i64, known
 
@@ -38,15 +38,16 @@ def _reduce(kernel: Kernel) -> None:
 
     def value(i: Indices, k: Expr) -> Expr:
         element = x[(*i[:axis], k, *i[axis + kept :])]
-        return element == T.float32(-math.inf) if op == "empty" else element
+        return tirx.EQ(element, T.float32(-math.inf)) if op == "empty" else element
 
     def finish(total: Expr) -> Expr:
         return total / T.cast(count, y.dtype) if op == "mean" else total
 
-    combine = {"max": maximum, "empty": tirx.And}.get(op, add)
+    combine = {"max": extremum(kernel.loops, "maximum"), "empty": tirx.And}.get(op, add)
     start = {"max": _lowest, "empty": _true}.get(op, _zero)(y.dtype)
-    if axis == x.type.rank - 1:
-        _rows(kernel, count, value, combine, start, finish)
+    if op == "empty" or axis == x.type.rank - 1:
+        lanes = 1 if op == "empty" else kernel.loops.lanes
+        _rows(kernel, count, value, combine, start, finish, lanes)
     else:
         _columns(kernel, count, value, combine, start, finish)
 
@@ -68,12 +69,13 @@ def _rows(
     combine: Combine,
     start: Expr,
     finish: Callable[[Expr], Expr],
+    lanes: int,
 ) -> None:
-    """y[i] = finish(value(i, 0) + value(i, 1) + ...) where the values of an i are contiguous."""
+    """y[i] = finish(value(i, 0) + value(i, 1) + ...), the sum in `lanes` parts (see `fold`)."""
     loops, y = kernel.loops, kernel.result
 
     def row(i: Indices) -> None:
-        y.store(i, finish(fold(loops, count, lambda k: value(i, k), combine, start, loops.lanes)))
+        y.store(i, finish(fold(loops, count, lambda k: value(i, k), combine, start, lanes)))
 
     loops.each(y.shape, row, count)
 
@@ -89,7 +91,7 @@ def _columns(
     """The same where the values of a k are contiguous along the last axis of y."""
     loops, y = kernel.loops, kernel.result
     if loops.lanes == 1 or not y.shape:
-        _rows(kernel, count, value, combine, start, finish)
+        _rows(kernel, count, value, combine, start, finish, 1)
         return
     width = y.shape[-1]
 
@@ -120,7 +122,8 @@ def fold(
 ) -> Expr:
     """start + value(0) + ... + value(count - 1), where `combine` is +, in `lanes` partial sums.
 
-    Value k goes to sum k % lanes. More sums round less than one, and fill a vector register.
+    Value k goes to sum k % lanes: more sums round less than one. With several, `value` is asked
+    for vectors too: its k is then a ramp.
     """
     totals = loops.cells(str(start.ty.dtype), lanes)
 
@@ -129,13 +132,15 @@ def fold(
 
     with loop(i64(lanes)) as lane:
         T.buffer_store(totals, start, [lane])
+    if lanes == 1:
+        with loop(count) as k:
+            take(i64(0), k)
+        return totals[0]
     with loop(T.truncdiv(count, i64(lanes))) as step:
-        with loop(i64(lanes)) as lane:
-            take(lane, step * lanes + lane)
-    if lanes > 1:
-        rest = T.truncmod(count, i64(lanes))
-        with loop(rest) as lane:
-            take(lane, count - rest + lane)
+        take(T.ramp(i64(0), 1, lanes), T.ramp(step * lanes, 1, lanes))
+    rest = T.truncmod(count, i64(lanes))
+    with loop(rest) as lane:
+        take(lane, count - rest + lane)
     while lanes > 1:
         lanes //= 2
         with loop(i64(lanes)) as lane:
@@ -149,6 +154,7 @@ def _softmax(kernel: Kernel) -> None:
     axis = kernel.attr("axis") % x.type.rank
     count, exp = x.shape[axis], loops.functions["exp"]
     lanes = loops.lanes if axis == x.type.rank - 1 else 1
+    maximum = extremum(loops, "maximum")
 
     def row(at: Callable[[Expr], Indices]) -> None:
         lowest = T.float32(-math.inf)
@@ -157,7 +163,9 @@ def _softmax(kernel: Kernel) -> None:
         high = loops.hold(tirx.Select(high == lowest, T.float32(0), high))
 
         def weigh(k: Expr) -> Expr:
-            weight = loops.hold(exp(x[at(k)] - high))
+            score = x[at(k)]
+            lanes = int(score.ty.dtype.lanes)
+            weight = loops.hold(exp(score - (T.broadcast(high, lanes) if lanes > 1 else high)))
             y.store(at(k), weight)
             return weight
 

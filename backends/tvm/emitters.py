@@ -1,41 +1,36 @@
-"""Which kernel runs which op on the CPU. May import: the kernels, lower, ops, ir.
+"""Which kernel runs which op; the same for every target, whose kernels are behind `Kernels`.
 
 An emitter reads a node's values, calls a kernel, and puts the results:
 
-    @EMITTERS.register("my_op")
+    @emitter("my_op", target="cpu")
     def my_op(low: Lowering, node: Node) -> None:
         kernel = low.kernel(("my_op", ...), lambda: make_prim_func(...), "my_op")
         low.put(node.output, low.call(kernel, [low.value(v) for v in node.inputs], [node.output.type])[0])
+
+May import: lower, kernels, ops, ir.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.backends.tvm.cpu import attention as attention_kernel
-from tfgraph.backends.tvm.cpu import attention_mask as plans
-from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
-from tfgraph.backends.tvm.cpu.matmul import matmul as matmul_kernel
-from tfgraph.backends.tvm.cpu.norm import NormShape, norm
-from tfgraph.backends.tvm.cpu.softmax import softmax as softmax_kernel
-from tfgraph.backends.tvm.lower import EmitterSet, Lowering
-from tfgraph.backends.tvm.target import CpuMachine, cpu_machine
-from tfgraph.ir import DType, Exact, Graph, Mask, Node, TensorType, Value, product, tensor
+from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape
+from tfgraph.backends.tvm.lower import Lowered, Lowering, emitter
+from tfgraph.ir import DType, Exact, Graph, Mask, Node, TensorType, Value, as_dim, product, tensor
 from tfgraph.ir import mask as masks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tfgraph.ir import Dim
 
-EMITTERS = EmitterSet("cpu")
 _MAX_HEAD_SIZE = 256
+_ONE = as_dim(1)
 
 
-class CpuLowering(Lowering):
-    """A lowering for a given CPU."""
-
-    def __init__(self, graph: Graph, weights: Any, machine: CpuMachine | None = None) -> None:
-        self.machine: CpuMachine
-        super().__init__(graph, weights, EMITTERS, machine or cpu_machine())
+def lower(graph: Graph, weights: Mapping[str, NDArray], kernels: Kernels) -> Lowered:
+    """Lower a graph with the kernels of a target."""
+    return Lowering(graph, weights, kernels).run()
 
 
 def _float32(graph: Graph, node: Node) -> bool:
@@ -50,70 +45,56 @@ def _has_weight(graph: Graph, node: Node) -> bool:
     return _float32(graph, node) and node.inputs[1] in graph.weight_values
 
 
-@EMITTERS.register("linear", "linear_activation", when=_has_weight)
-def linear(low: CpuLowering, node: Node) -> None:
+@emitter("linear", "linear_activation", when=_has_weight)
+def linear(low: Lowering, node: Node) -> None:
     """The packed GEMM, with bias and activation as its epilogue."""
     x, weight, *bias = node.inputs
     k, n = (int(d) for d in weight.type.shape)
     activation = node.attrs.get("activation")
     kernel = low.kernel(
         ("gemm", k, n, bool(bias), activation),
-        lambda: gemm(
-            k=k,
-            n=n,
-            bias=bool(bias),
-            activation=activation,  # type: ignore[arg-type]
-            residual=False,
-            machine=low.machine,
-        ),
+        lambda: low.kernels.linear(k, n, bool(bias), activation),  # type: ignore[arg-type]
         node.op if activation is None else f"linear_{activation}",
     )
-    packed = low.weight(
-        weight,
-        f"packed{packed_shape(k, n, low.machine)[2]}",
-        packed_shape(k, n, low.machine),
-        lambda array: pack_weight(array, low.machine),
-    )
+    packed = low.weight(weight, *low.kernels.packed(k, n), low.kernels.pack)
     rows = product(x.type.shape[:-1])
     arguments = [low.rows(x), packed, *(low.value(b) for b in bias)]
     (y,) = low.call(kernel, arguments, [tensor("f32", rows, n)])
     low.put_rows(node.output, y)
 
 
-@EMITTERS.register("matmul", when=_float32)
-def matmul(low: CpuLowering, node: Node) -> None:
+@emitter("matmul", when=_float32)
+def matmul(low: Lowering, node: Node) -> None:
     """A product of two activations."""
     a, b = node.inputs
     shapes = [_shape(a.type), _shape(b.type)]
-    kernel = low.kernel(
-        ("matmul", *shapes), lambda: matmul_kernel(*shapes, low.machine), "matmul"
-    )
+    kernel = low.kernel(("matmul", *shapes), lambda: low.kernels.matmul(*shapes), "matmul")
     low.put(node.output, low.call(kernel, [low.value(a), low.value(b)], [node.output.type])[0])
 
 
-@EMITTERS.register("layer_norm", "rms_norm", when=_const_width)
-def one_norm(low: CpuLowering, node: Node) -> None:
+@emitter("layer_norm", "rms_norm", when=_const_width)
+def one_norm(low: Lowering, node: Node) -> None:
     """A norm of rows."""
     scale, bias = (*node.operands[1:], None, None)[:2]
     _emit_norm(low, node, node.operands[0], None, scale, bias, None, False)
 
 
-@EMITTERS.register("add_layer_norm", when=_const_width)
-def add_layer_norm(low: CpuLowering, node: Node) -> None:
+@emitter("add_layer_norm", when=_const_width)
+def add_layer_norm(low: Lowering, node: Node) -> None:
     """An add and the layer norm of its sum."""
     a, b, scale, bias, shift = (*node.operands, None, None, None)[:5]
     _emit_norm(low, node, a, b, scale, bias, shift, bool(node.attrs["keep_sum"]))
 
 
-@EMITTERS.register("add_rms_norm", when=_const_width)
-def add_rms_norm(low: CpuLowering, node: Node) -> None:
+@emitter("add_rms_norm", when=_const_width)
+def add_rms_norm(low: Lowering, node: Node) -> None:
     """An add and the RMS norm of its sum."""
     a, b, scale, shift = (*node.operands, None, None)[:4]
     _emit_norm(low, node, a, b, scale, None, shift, bool(node.attrs["keep_sum"]))
 
 
 def _emit_norm(
-    low: CpuLowering,
+    low: Lowering,
     node: Node,
     a: Any,
     b: Any,
@@ -122,20 +103,23 @@ def _emit_norm(
     shift: Any,
     keep_sum: bool,
 ) -> None:
-    """The kernel calls the row added before the norm its bias, and the one after it its shift."""
     shape = NormShape(
         kind="rms" if "rms" in node.op else "layer",
         width=int(a.type.shape[-1]),
         eps=_number(node.attrs["eps"]),
         add=b is not None,
-        bias=shift is not None,
+        shift=shift is not None,
         scale=scale is not None,
-        shift=bias is not None,
+        bias=bias is not None,
         keep_sum=keep_sum,
     )
-    kernel = low.kernel(shape, lambda: norm(node.op, shape, low.machine), node.op)
-    arguments = [low.rows(v) for v in (a, b) if v is not None]
-    arguments += [low.value(v) for v in (shift, scale, bias) if v is not None]
+    kernel = low.kernel(shape, lambda: low.kernels.norm(node.op, shape), node.op)
+    given = {"a": a, "b": b, "shift": shift, "scale": scale, "bias": bias}
+    arguments = [
+        low.rows(given[name]) if name in ("a", "b") else low.value(given[name])
+        for name in low.kernels.norm_order
+        if given[name] is not None
+    ]
     rows = tensor("f32", product(a.type.shape[:-1]), shape.width)
     results = low.call(kernel, arguments, [rows] * len(node.outputs))
     for value, var in zip(node.outputs, results, strict=True):
@@ -147,26 +131,24 @@ def _last_axis(graph: Graph, node: Node) -> bool:
     return _float32(graph, node) and node.attrs["axis"] in (-1, last)
 
 
-@EMITTERS.register("softmax", when=_last_axis)
-def softmax(low: CpuLowering, node: Node) -> None:
+@emitter("softmax", when=_last_axis)
+def softmax(low: Lowering, node: Node) -> None:
     """A softmax over the last axis."""
     (x,) = node.inputs
     width = x.type.shape[-1]
     known = int(width) if width.is_const else None
-    kernel = low.kernel(
-        ("softmax", known), lambda: softmax_kernel("softmax", low.machine, known), "softmax"
-    )
+    kernel = low.kernel(("softmax", known), lambda: low.kernels.softmax(known), "softmax")
     rows = tensor("f32", product(x.type.shape[:-1]), width)
     low.put_rows(node.output, low.call(kernel, [low.rows(x)], [rows])[0])
 
 
-@EMITTERS.register("reshape")
+@emitter("reshape")
 def reshape(low: Lowering, node: Node) -> None:
     """A view."""
     low.put(node.output, low.reshape(low.value(node.inputs[0]), node.output.type.shape))
 
 
-@EMITTERS.register("slice", when=lambda graph, node: _is_window(graph, node.output))
+@emitter("slice", when=lambda graph, node: _is_window(graph, node.output))
 def window(low: Lowering, node: Node) -> None:
     """Columns that only attention reads: it reads them where they are."""
 
@@ -192,17 +174,28 @@ def _attention_fits(graph: Graph, node: Node) -> bool:
         return False
     heads, kv_heads = int(node.attrs["heads"]), int(node.attrs["kv_heads"])  # type: ignore[arg-type]
     widths = [q.type.shape[-1], v.type.shape[-1]]
-    return all(w.is_const for w in widths) and max(
-        int(widths[0]) // heads, int(widths[1]) // kv_heads
-    ) <= _MAX_HEAD_SIZE
+    mask = next((o for o in node.operands if isinstance(o, Mask)), None)
+    return (
+        all(w.is_const for w in widths)
+        and max(int(widths[0]) // heads, int(widths[1]) // kv_heads) <= _MAX_HEAD_SIZE
+        and all(_mask_fits(part, k.type.shape[1]) for part in (mask.parts if mask else ()))
+    )
 
 
-@EMITTERS.register("attention", when=_attention_fits)
-def attention(low: CpuLowering, node: Node) -> None:
+def _mask_fits(part: Mask, keys: Dim) -> bool:
+    """Whether the kernel can read the mask's tensor: one element a key, at most rank 4."""
+    if not isinstance(part, masks.Dense | masks.Bias):
+        return True
+    type_: TensorType = next(iter(part.tensors())).type
+    return 1 <= type_.rank <= 4 and type_.shape[-1] == keys
+
+
+@emitter("attention", when=_attention_fits)
+def attention(low: Lowering, node: Node) -> None:
     """The flash kernel. Q, K and V may be windows of one merged result."""
     q, k, v = (_place(low, x) for x in node.inputs[:3])
     heads, kv_heads = int(node.attrs["heads"]), int(node.attrs["kv_heads"])  # type: ignore[arg-type]
-    shape = attention_kernel.AttentionShape(
+    shape = AttentionShape(
         heads=heads,
         kv_heads=kv_heads,
         width=int(node.inputs[0].type.shape[-1]) // heads,
@@ -221,9 +214,7 @@ def attention(low: CpuLowering, node: Node) -> None:
     cap = None if softcap is None else _number(softcap)
     kernel = low.kernel(
         ("attention", shape, plan, scale, cap),
-        lambda: attention_kernel.attention(
-            "attention", shape, plan, low.machine, scale=scale, softcap=cap
-        ),
+        lambda: low.kernels.attention(shape, plan, scale, cap),
         "attention",
     )
     arguments = [q[0], k[0], v[0], *arrays, *(offsets[name] for name in plan.scalars)]
@@ -240,70 +231,59 @@ def _place(low: Lowering, value: Value) -> tuple[Any, int, int]:
     return low.value(value), int(value.type.shape[-1]), 0
 
 
-def _plan(low: CpuLowering, mask: Mask | None) -> tuple[plans.MaskPlan, list[Any], dict[str, Any]]:
+def _plan(low: Lowering, mask: Mask | None) -> tuple[Any, list[Any], dict[str, Any]]:
     """The kernel's description of a mask, its arrays in order, and its scalars by name."""
-    kinds: list[Any] = []
+    kinds = low.kernels.masks
+    terms: list[Any] = []
     biases: list[Any] = []
     arrays: list[Any] = []
     bias_arrays: list[Any] = []
-    offsets: dict[str, Any] = {}
+    names: dict[Dim, str] = {}
 
     def offset(dim: Dim | None) -> int | str:
         if dim is None or dim.is_const:
             return 0 if dim is None else int(dim)
-        name = f"offset{len(offsets)}"
-        name = next((n for n, e in offsets.items() if e is low.shared.get(("dim", dim))), name)
-        offsets[name] = low.shared.setdefault(("dim", dim), low.expr(dim))
-        return name
+        return names.setdefault(dim, f"offset{len(names)}")
 
+    listed = False
     for part in mask.parts if mask else ():
         match part:
             case masks.Causal():
-                kinds.append(plans.Causal(offset(part.offset)))
+                terms.append(kinds.Causal(offset(part.offset)))
             case masks.Window():
                 left, right = (None if d is None else int(d) for d in (part.left, part.right))
-                kinds.append(plans.Window(left, right, offset(part.offset)))
-            case masks.Padding() if part.keep.type.rank == 2:
-                kinds.append(plans.KeyList())
-                arrays += _key_list(low, part.keep)
-            case masks.Padding():
-                kinds.append(plans.Padding(part.keep.type.dtype.value))
+                terms.append(kinds.Window(left, right, offset(part.offset)))
+            case masks.Padding() if part.keep.type.rank == 1:
+                terms.append(kinds.Padding(part.keep.type.dtype.value))
                 arrays.append(low.value(part.keep))
+            case masks.Padding() if not listed:
+                term, found = low.kernels.key_mask(low, part.keep)
+                terms.append(term)
+                arrays += found
+                listed = True
+            case masks.Padding():  # a second one: any tensor may mask pairs
+                batch, keys = part.keep.type.shape
+                terms.append(kinds.Dense(batch != _ONE, False, False, part.keep.type.dtype.value))
+                arrays.append(low.reshape(low.value(part.keep), (batch, _ONE, _ONE, keys)))
             case masks.Prefix():
-                kinds.append(plans.Prefix(offset(part.offset), part.length.type.dtype.value))
+                terms.append(kinds.Prefix(offset(part.offset), part.length.type.dtype.value))
                 arrays.append(low.value(part.length))
             case masks.Segments():
-                kinds.append(plans.Segments(part.query.type.dtype.value))
+                terms.append(kinds.Segments(part.query.type.dtype.value))
                 arrays += [low.value(part.query), low.value(part.key)]
             case masks.Dense():
                 axes, var = _broadcast_axes(low, part.allowed)
-                kinds.append(plans.Dense(*axes))
+                terms.append(kinds.Dense(*axes))
                 arrays.append(var)
             case masks.Bias():
                 axes, var = _broadcast_axes(low, part.values)
-                biases.append(plans.DenseBias(*axes))
+                biases.append(kinds.DenseBias(*axes))
                 bias_arrays.append(var)
             case masks.Alibi():
-                biases.append(plans.Alibi(offset(part.offset)))
+                biases.append(kinds.Alibi(offset(part.offset)))
                 bias_arrays.append(low.value(part.slopes))
-    return plans.MaskPlan(tuple(kinds), tuple(biases)), [*arrays, *bias_arrays], offsets
-
-
-def _key_list(low: CpuLowering, keep: Value) -> list[Any]:
-    """The allowed keys and their number, once a forward for each mask tensor."""
-    found: list[Any] | None = low.shared.get(("keys", keep))
-    if found is None:
-        dtype = keep.type.dtype.value
-        kernel = low.kernel(
-            ("compact_keys", dtype),
-            lambda: attention_kernel.compact_keys("compact_keys", dtype),
-            "compact_keys",
-        )
-        batch, keys = keep.type.shape
-        types = [tensor("i32", batch, keys), tensor("i32", batch)]
-        found = list(low.call(kernel, [low.value(keep)], types))
-        low.shared["keys", keep] = found
-    return found
+    plan = kinds.MaskPlan(tuple(terms), tuple(biases))
+    return plan, [*arrays, *bias_arrays], {name: low.expr(dim) for dim, name in names.items()}
 
 
 def _broadcast_axes(low: Lowering, value: Value) -> tuple[tuple[bool, bool, bool], Any]:
@@ -311,10 +291,9 @@ def _broadcast_axes(low: Lowering, value: Value) -> tuple[tuple[bool, bool, bool
     shape = value.type.shape
     var = low.value(value)
     if len(shape) < 4:
-        shape = (*tensor("f32", *[1] * (4 - len(shape))).shape, *shape)
+        shape = (*[_ONE] * (4 - len(shape)), *shape)
         var = low.reshape(var, shape)
-    one = tensor("f32", 1).shape[0]
-    return (shape[0] != one, shape[1] != one, shape[2] != one), var
+    return (shape[0] != _ONE, shape[1] != _ONE, shape[2] != _ONE), var
 
 
 def _shape(type_: TensorType) -> tuple[int | str, ...]:

@@ -1,0 +1,94 @@
+"""The CPU's kernels, as the emitters ask for them. May import: the kernels, generic, target, ir."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tfgraph.backends.tvm.cpu import attention as attention_kernel
+from tfgraph.backends.tvm.cpu import attention_mask
+from tfgraph.backends.tvm.cpu import norm as norm_kernel
+from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
+from tfgraph.backends.tvm.cpu.matmul import matmul
+from tfgraph.backends.tvm.cpu.softmax import softmax
+from tfgraph.backends.tvm.generic import cpu_kernel
+from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape, PrimFunc
+from tfgraph.backends.tvm.target import CpuMachine
+from tfgraph.ir import Node, tensor
+
+
+class CpuKernels(Kernels):
+    """Kernels for one CPU."""
+
+    target = "cpu"
+    masks = attention_mask
+
+    def __init__(self, machine: CpuMachine) -> None:
+        self.machine = machine
+
+    def generic(self, node: Node) -> PrimFunc:
+        """A loop nest, parallel where the result is large."""
+        return cpu_kernel(node)
+
+    def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
+        """Panels of a register tile's columns."""
+        shape = packed_shape(k, n, self.machine)
+        return f"packed{shape[2]}", shape
+
+    def pack(self, weight: NDArray) -> NDArray:
+        """[panels][k][columns]."""
+        return pack_weight(weight, self.machine)
+
+    def linear(self, k: int, n: int, bias: bool, activation: str | None) -> PrimFunc:
+        """The register-tiled GEMM."""
+        return gemm(
+            k=k, n=n, bias=bias, activation=activation, residual=False, machine=self.machine
+        )
+
+    def matmul(self, a: Sequence[int | str], b: Sequence[int | str]) -> PrimFunc:
+        """The same tiles, the right operand read where it lies."""
+        return matmul(a, b, self.machine)
+
+    norm_order = ("a", "b", "shift", "scale", "bias")
+
+    def norm(self, name: str, shape: NormShape) -> PrimFunc:
+        """One pass over a row."""
+        mine = norm_kernel.NormShape(
+            kind="rms" if shape.kind == "rms" else "layer",
+            width=shape.width,
+            eps=shape.eps,
+            add=shape.add,
+            bias=shape.shift,
+            scale=shape.scale,
+            shift=shape.bias,
+            keep_sum=shape.keep_sum,
+        )
+        return norm_kernel.norm(name, mine, self.machine)
+
+    def softmax(self, width: int | None) -> PrimFunc:
+        """Row by row."""
+        return softmax("softmax", self.machine, width)
+
+    def attention(
+        self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
+    ) -> PrimFunc:
+        """Flash attention."""
+        tiled = attention_kernel.AttentionShape(**asdict(shape))
+        return attention_kernel.attention(
+            "attention", tiled, plan, self.machine, scale=scale, softcap=softcap
+        )
+
+    def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
+        """The list of allowed keys and their number, once a forward for each mask tensor."""
+        found: list[Any] | None = low.shared.get(("keys", keep))
+        if found is None:
+            dtype = keep.type.dtype.value
+            kernel = low.kernel(
+                ("compact_keys", dtype), lambda: attention_kernel.compact_keys("compact_keys", dtype), "compact_keys"
+            )
+            batch, keys = keep.type.shape
+            types = [tensor("i32", batch, keys), tensor("i32", batch)]
+            found = list(low.call(kernel, [low.value(keep)], types))
+            low.shared["keys", keep] = found
+        return attention_mask.KeyList(), found

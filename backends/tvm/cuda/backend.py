@@ -1,0 +1,58 @@
+"""The CUDA backend: scheduled kernels as readable source, and host code to launch them.
+
+Works on a machine without a GPU or nvcc; the result runs where there is one. May import: base,
+emit, emitters, kernels, arch, ir, errors.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.metadata import version
+
+from tfgraph.backends.base import Built, CompilingBackend, Executable, Target, Weights
+from tfgraph.backends.tvm.cuda.arch import default_arch, parse_arch
+from tfgraph.backends.tvm.cuda.emit import emit_cuda
+from tfgraph.backends.tvm.cuda.kernels import CudaKernels
+from tfgraph.backends.tvm.emitters import lower
+from tfgraph.errors import MissingTool
+from tfgraph.ir import Graph
+
+
+class CudaBackend(CompilingBackend):
+    """Compiles for the architecture that the target names, else for the one found."""
+
+    name = "cuda"
+
+    def settle(self, target: Target) -> Target:
+        """The target with its architecture chosen: asked for, the GPU's, or sm_80."""
+        arch, origin = default_arch(target.arch, None)
+        return replace(target, arch=arch.name, arch_origin=target.arch_origin or origin)
+
+    def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
+        """`kernels.cu`, the launches of its kernels, and host objects."""
+        arch = parse_arch(self.settle(target).arch or "")
+        lowered = lower(graph, weights, CudaKernels())
+        code = emit_cuda(lowered.module, arch)
+        launches = [kernel.to_json() for kernel in code.kernels]
+        return Built(
+            files={
+                "kernels/kernels.cu": code.source.encode(),
+                "kernels/launch.json": (json.dumps(launches, indent=1) + "\n").encode(),
+                **{f"kernels/host{i}.o": data for i, data in enumerate(code.objects)},
+            },
+            weights=lowered.weights,
+            scalars=lowered.scalars,
+            manifest={"tools": {"apache-tvm": version("apache-tvm")}},
+        )
+
+    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
+        """Not here: running needs a GPU and the artifact's loader for it."""
+        raise MissingTool(
+            self.runs_here(target) or "CUDA artifacts are loaded on a machine with a GPU",
+            hint="compile to an artifact: tfgraph compile MODEL --target cuda",
+        )
+
+    def runs_here(self, target: Target) -> str | None:
+        """Why nothing can run: no device."""
+        return "no CUDA device"

@@ -1,0 +1,78 @@
+"""CUDA kernels, as the emitters ask for them. May import: the kernels, generic, ir."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from tfgraph.backends.tvm.cuda import attention as attention_kernel
+from tfgraph.backends.tvm.cuda import mask as mask_terms
+from tfgraph.backends.tvm.cuda.gemm import linear, matmul
+from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
+from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
+from tfgraph.backends.tvm.cuda.softmax import softmax
+from tfgraph.backends.tvm.generic import cuda_kernel
+from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape, PrimFunc
+from tfgraph.ir import Node
+
+
+class CudaKernels(Kernels):
+    """Kernels for NVIDIA GPUs."""
+
+    target = "cuda"
+    masks = SimpleNamespace(**{**vars(mask_terms), "MaskPlan": MaskPlan})
+    norm_order = ("a", "b", "scale", "bias", "shift")
+
+    def generic(self, node: Node) -> PrimFunc:
+        """A thread an element, or a row where it is reduced."""
+        return cuda_kernel(node)
+
+    def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
+        """Row-major, as it is."""
+        return "plain", (k, n)
+
+    def pack(self, weight: NDArray) -> NDArray:
+        """The weight itself."""
+        return np.ascontiguousarray(weight)
+
+    def linear(self, k: int, n: int, bias: bool, activation: str | None) -> PrimFunc:
+        """A GEMM tiled through shared memory."""
+        name = "linear" if activation is None else f"linear_{activation}"
+        return linear(("m",), k, n, bias=bias, activation=activation, name=name)
+
+    def matmul(self, a: Sequence[int | str], b: Sequence[int | str]) -> PrimFunc:
+        """The same tiles, batched."""
+        return matmul(tuple(a[:-2]), tuple(b[:-2]), a[-2], b[-1], a[-1])
+
+    def norm(self, name: str, shape: NormShape) -> PrimFunc:
+        """A block a row."""
+        flags: dict[str, Any] = {
+            "eps": shape.eps,
+            "add": shape.add,
+            "scale": shape.scale,
+            "shift": shape.shift,
+            "keep_sum": shape.keep_sum,
+            "name": name,
+        }
+        if shape.kind == "rms":
+            return rms_norm(("m",), shape.width, **flags)
+        return layer_norm(("m",), shape.width, bias=shape.bias, **flags)
+
+    def softmax(self, width: int | None) -> PrimFunc:
+        """A block a row."""
+        return softmax(("m",), "n" if width is None else width)
+
+    def attention(
+        self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
+    ) -> PrimFunc:
+        """Flash attention."""
+        tiled = attention_kernel.AttentionShape(**asdict(shape))
+        return attention_kernel.attention(tiled, plan, scale=scale, softcap=softcap)
+
+    def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
+        """The mask as it is."""
+        return mask_terms.KeyMask(keep.type.dtype.value), [low.value(keep)]

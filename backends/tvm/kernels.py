@@ -1,0 +1,110 @@
+"""What a target's kernels offer to the emitters: the same operations, however they are made.
+
+May import: ir.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tfgraph.ir import Node
+
+NDArray = np.ndarray[Any, Any]
+PrimFunc = Any
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """The static sizes of an attention kernel.
+
+    `heads` query heads of `width` numbers, of which each run of heads / kv_heads shares a key and
+    value head; values have `value_width` numbers. `q_pitch`, `k_pitch` and `v_pitch` are the
+    widths of the arrays that hold them, the offsets where in a row they start: so the three may be
+    windows of one array.
+    """
+
+    heads: int
+    kv_heads: int
+    width: int
+    value_width: int
+    q_pitch: int
+    k_pitch: int
+    v_pitch: int
+    q_offset: int = 0
+    k_offset: int = 0
+    v_offset: int = 0
+
+
+@dataclass(frozen=True)
+class NormShape:
+    """What a norm kernel computes on rows of `width` numbers.
+
+    x = a, plus a row `shift` if asked, plus b if `add`. `kind` "layer": (x - mean(x)) /
+    sqrt(var(x) + eps), Ba et al. (arXiv 1607.06450); "rms": x / sqrt(mean(x^2) + eps), Zhang &
+    Sennrich (arXiv 1910.07467). Then times a row `scale` and plus a row `bias`, if present. With
+    `keep_sum` x is the first result.
+    """
+
+    kind: str
+    width: int
+    eps: float
+    add: bool = False
+    shift: bool = False
+    scale: bool = True
+    bias: bool = True
+    keep_sum: bool = False
+
+
+class Kernels(ABC):
+    """The kernels of one target. Shapes are numbers and names of symbols; equal names are equal."""
+
+    target: str
+    masks: Any
+    """The module with the target's vocabulary of masks: Causal, Window, Padding, ..., MaskPlan."""
+
+    @abstractmethod
+    def generic(self, node: Node) -> PrimFunc:
+        """A core op that has no kernel of its own."""
+
+    @abstractmethod
+    def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
+        """The name and shape of the layout in which `linear` reads a weight [k, n]."""
+
+    @abstractmethod
+    def pack(self, weight: NDArray) -> NDArray:
+        """A weight [k, n] in that layout."""
+
+    @abstractmethod
+    def linear(self, k: int, n: int, bias: bool, activation: str | None) -> PrimFunc:
+        """activation(x w + b): x (m, k), the packed weight, b (n,) if asked, the result (m, n)."""
+
+    @abstractmethod
+    def matmul(self, a: Sequence[int | str], b: Sequence[int | str]) -> PrimFunc:
+        """The product of two activations of these shapes: a, b, the result."""
+
+    norm_order: tuple[str, ...]
+    """The order of a norm's arguments: a, b (m, width), shift, scale, bias (width,)."""
+
+    @abstractmethod
+    def norm(self, name: str, shape: NormShape) -> PrimFunc:
+        """A norm of rows: the arguments that are asked for in `norm_order`, then the results."""
+
+    @abstractmethod
+    def softmax(self, width: int | None) -> PrimFunc:
+        """A softmax of rows (m, width): x, the result. None: a symbolic width."""
+
+    @abstractmethod
+    def attention(
+        self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
+    ) -> PrimFunc:
+        """Attention: q (batch, s, q_pitch), k (batch, t, k_pitch), v (batch, t, v_pitch), the arrays
+        of the plan, its scalars, the result (batch, s, heads * value_width)."""
+
+    @abstractmethod
+    def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
+        """A mask of real keys [batch, t]: its term in the plan, and the arrays of that."""

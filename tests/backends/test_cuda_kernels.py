@@ -1,0 +1,188 @@
+"""GEMM, norms and softmax for CUDA against float64, by running the emitted source on the CPU."""
+
+from __future__ import annotations
+
+from math import erf
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from helpers.cuda_on_cpu import CudaOnCpu
+
+from tfgraph.backends.tvm.cuda.activations import ACTIVATIONS
+from tfgraph.backends.tvm.cuda.gemm import linear, matmul
+from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
+from tfgraph.backends.tvm.cuda.softmax import softmax
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TOLERANCE = 1e-5  # times the root mean square; the longest sum here has 1,100 terms
+
+REFERENCE: dict[str, Callable[[Any], Any]] = {
+    "relu": lambda x: np.where(x < 0, 0, x),
+    "relu2": lambda x: np.where(x < 0, 0, x) ** 2,
+    "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
+    "tanh": np.tanh,
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu": lambda x: 0.5 * x * (1 + np.vectorize(erf)(x / np.sqrt(2))),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+    "quick_gelu": lambda x: x / (1 + np.exp(-1.702 * x)),
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cuda")
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)
+
+
+def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def assert_close(got: np.ndarray, want: np.ndarray) -> None:
+    assert got.dtype == np.float32
+    bound = TOLERANCE * np.sqrt(np.mean(np.square(want)))
+    worst = np.max(np.abs(got - want))
+    assert worst <= bound, f"off by {worst}, allowed {bound}"
+
+
+@pytest.fixture(scope="module")
+def products(directory: Path) -> CudaOnCpu:
+    rows = ("batch", "seq")
+    functions = {
+        "plain": linear(rows, 50, 70),
+        "all": linear(rows, 50, 70, bias=True, activation="silu", residual=True),
+        "aligned": linear(("rows",), 64, 64, bias=True),
+        "deep": linear((3,), 300, 1, bias=True),
+        "batched": matmul(("batch",), ("batch",), "m", "n", "depth"),
+        "transposed": matmul(("batch", 2), ("batch", 2), "m", "n", 20, transpose_b=True),
+        "broadcast": matmul((1, "b"), ("a", 1), "m", 5, 7),
+        "right_alone": matmul(("a", "b"), (), 3, 4, "depth"),
+    }
+    return CudaOnCpu(functions, directory)
+
+
+@pytest.mark.parametrize(("batch", "seq"), [(1, 1), (1, 64), (2, 65), (3, 43)])
+def test_linear(products: CudaOnCpu, rng: np.random.Generator, batch: int, seq: int) -> None:
+    x, weight = normal(rng, batch, seq, 50), normal(rng, 50, 70)
+    bias, residual = normal(rng, 70), normal(rng, batch, seq, 70)
+    want = x.astype(np.float64) @ weight
+    assert_close(products("plain", x, weight)[0], want)
+    want = REFERENCE["silu"](want + bias) + residual
+    assert_close(products("all", x, weight, bias, residual)[0], want)
+
+
+def test_linear_of_other_shapes(products: CudaOnCpu, rng: np.random.Generator) -> None:
+    for name, m, k, n in (("aligned", 128, 64, 64), ("deep", 3, 300, 1)):
+        x, weight, bias = normal(rng, m, k), normal(rng, k, n), normal(rng, n)
+        assert_close(products(name, x, weight, bias)[0], x.astype(np.float64) @ weight + bias)
+
+
+def test_matmul(products: CudaOnCpu, rng: np.random.Generator) -> None:
+    a, b = normal(rng, 3, 66, 17), normal(rng, 3, 17, 65)
+    assert_close(products("batched", a, b)[0], a.astype(np.float64) @ b)
+    a, b = normal(rng, 2, 2, 5, 20), normal(rng, 2, 2, 70, 20)
+    assert_close(products("transposed", a, b)[0], a.astype(np.float64) @ b.swapaxes(-1, -2))
+    a, b = normal(rng, 1, 3, 4, 7), normal(rng, 2, 1, 7, 5)
+    assert_close(products("broadcast", a, b)[0], a.astype(np.float64) @ b)
+    a, b = normal(rng, 2, 3, 3, 9), normal(rng, 9, 4)
+    assert_close(products("right_alone", a, b)[0], a.astype(np.float64) @ b)
+
+
+def test_activations(directory: Path, rng: np.random.Generator) -> None:
+    assert set(REFERENCE) == set(ACTIVATIONS)
+    functions = {name: linear(("m",), 8, 8, activation=name) for name in ACTIVATIONS}
+    run = CudaOnCpu(functions, directory)
+    x, weight = 2 * normal(rng, 9, 8), normal(rng, 8, 8)
+    for name, reference in REFERENCE.items():
+        assert_close(run(name, x, weight)[0], reference(x.astype(np.float64) @ weight))
+
+
+WIDTHS = [1, 8, 128, 300, 1100]
+
+
+@pytest.fixture(scope="module")
+def norms(directory: Path) -> CudaOnCpu:
+    rows, eps = ("batch", "seq"), 1e-5
+    functions: dict[str, Any] = {}
+    for width in WIDTHS:
+        functions[f"layer_norm{width}"] = layer_norm(rows, width, eps=eps)
+        functions[f"rms_norm{width}"] = rms_norm(rows, width, eps=eps)
+        functions[f"add_layer_norm{width}"] = layer_norm(
+            rows, width, eps=eps, add=True, shift=True, keep_sum=True
+        )
+        functions[f"add_rms_norm{width}"] = rms_norm(rows, width, eps=eps, add=True, keep_sum=True)
+    functions["bare"] = layer_norm(("rows",), 40, eps=eps, scale=False, bias=False)
+    return CudaOnCpu(functions, directory)
+
+
+def reference_layer_norm(t: np.ndarray) -> np.ndarray:
+    t = t.astype(np.float64)
+    variance = ((t - t.mean(-1, keepdims=True)) ** 2).mean(-1, keepdims=True)
+    return (t - t.mean(-1, keepdims=True)) / np.sqrt(variance + 1e-5)
+
+
+def reference_rms_norm(t: np.ndarray) -> np.ndarray:
+    t = t.astype(np.float64)
+    return t / np.sqrt((t**2).mean(-1, keepdims=True) + 1e-5)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_norms(norms: CudaOnCpu, rng: np.random.Generator, width: int) -> None:
+    a, b = 3 + normal(rng, 2, 3, width), normal(rng, 2, 3, width)
+    scale, bias, shift = normal(rng, width), normal(rng, width), normal(rng, width)
+    want = reference_layer_norm(a) * scale + bias
+    assert_close(norms(f"layer_norm{width}", a, scale, bias)[0], want)
+    assert_close(norms(f"rms_norm{width}", a, scale)[0], reference_rms_norm(a) * scale)
+
+    total, out = norms(f"add_layer_norm{width}", a, b, scale, bias, shift)
+    want = a.astype(np.float64) + shift + b
+    assert_close(total, want)
+    assert_close(out, reference_layer_norm(want) * scale + bias)
+    total, out = norms(f"add_rms_norm{width}", a, b, scale)
+    want = a.astype(np.float64) + b
+    assert_close(total, want)
+    assert_close(out, reference_rms_norm(want) * scale)
+
+
+def test_norm_of_a_large_mean_loses_nothing(norms: CudaOnCpu, rng: np.random.Generator) -> None:
+    x = (1000 + normal(rng, 4, 40)).astype(np.float32)
+    (got,) = norms("bare", x)
+    # float32 rounds numbers near 1,000 to 6e-5: so much of the result is not the kernel's.
+    assert np.max(np.abs(got - reference_layer_norm(x))) < 2e-4
+
+
+@pytest.fixture(scope="module")
+def softmaxes(directory: Path) -> CudaOnCpu:
+    functions = {"symbolic": softmax(("b", "h", "s"), "t"), "known": softmax(("rows",), 129)}
+    return CudaOnCpu(functions, directory)
+
+
+def reference_softmax(x: np.ndarray) -> np.ndarray:
+    weights = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize("width", [1, 31, 128, 300])
+def test_softmax(softmaxes: CudaOnCpu, rng: np.random.Generator, width: int) -> None:
+    x = 5 * normal(rng, 2, 3, 2, width)
+    assert_close(softmaxes("symbolic", x)[0], reference_softmax(x))
+
+
+def test_softmax_of_masked_and_broken_rows(softmaxes: CudaOnCpu, rng: np.random.Generator) -> None:
+    x = normal(rng, 4, 129)
+    x[0, 5:] = -np.inf
+    x[1] = -np.inf
+    x[2, 77] = np.nan
+    (got,) = softmaxes("known", x)
+    assert_close(got[[0, 3]], reference_softmax(x[[0, 3]]))
+    assert not got[0, 5:].any()
+    assert not got[1].any(), "a row that is masked fully is zeros"
+    assert np.isnan(got[2]).all(), "NaN stays visible"

@@ -1,0 +1,329 @@
+"""What masks do to scores, against plain loops over batch, head, query and key."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import as_dim
+from tfgraph.ir.mask import (
+    KINDS,
+    Alibi,
+    Bias,
+    Causal,
+    Dense,
+    Padding,
+    Prefix,
+    Segments,
+    Window,
+    alibi,
+    bias,
+    causal,
+    dense,
+    padding,
+    prefix,
+    segments,
+    window,
+)
+from tfgraph.ops import FloatArray, evaluate, graph, mask, softmax
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgraph.ir import Mask
+
+    NDArray = np.ndarray[Any, Any]
+
+BATCH, HEADS = 2, 3
+SQUARE = [1, 2, 3, 7, 64, 65]
+# Queries, keys, and the position of the first query; the last two see keys on both sides.
+CACHED = [(1, 65, 64), (3, 7, 4), (7, 65, 58), (2, 64, 62), (65, 64, 0), (3, 10, 2)]
+
+
+def allows(part: Mask, b: int, h: int, i: int, j: int, past: int) -> bool:
+    """Whether query i may attend key j, as section 4 of the design says in words."""
+    position = past + i
+    match part:
+        case Causal():
+            return j <= position
+        case Window(left=left, right=right):
+            after_left = left is None or j >= position - int(left)
+            before_right = right is None or j <= position + int(right)
+            return after_left and before_right
+        case Padding(keep=keep):
+            lengths = keep.data.ndim == 1
+            return bool(j < keep.data[b] if lengths else keep.data[b, j] != 0)
+        case Prefix(length=length):
+            return bool(j < length.data[b]) or j <= position
+        case Segments(query=query, key=key):
+            return bool(query.data[b, i] == key.data[b, j])
+        case Dense(allowed=allowed):
+            return bool(_at(allowed.data, b, h, i, j))
+    return True
+
+
+def adds(part: Mask, b: int, h: int, i: int, j: int, past: int) -> float:
+    """What is added to the score of query i and key j."""
+    match part:
+        case Bias(values=values):
+            return float(_at(values.data, b, h, i, j))
+        case Alibi(slopes=slopes):
+            return -float(slopes.data[h]) * ((past + i) - j)
+    return 0.0
+
+
+def _at(data: NDArray, *index: int) -> Any:
+    """The element of an array that broadcasts to [batch, head, query, key]."""
+    own = index[len(index) - data.ndim :]
+    return data[tuple(0 if n == 1 else i for n, i in zip(data.shape, own, strict=True))]
+
+
+def by_loops(scores: NDArray, m: Mask, past: int) -> NDArray:
+    """The definition: a bias is added, then a key that any mask forbids gets -inf."""
+    result = np.empty_like(scores)
+    for b, h, i, j in np.ndindex(scores.shape):
+        score = scores[b, h, i, j]
+        for part in m.parts:
+            score = score + adds(part, b, h, i, j, past)
+        kept = all(allows(part, b, h, i, j, past) for part in m.parts)
+        result[b, h, i, j] = score if kept else -math.inf
+    return result
+
+
+def kinds(queries: int, keys: int, past: int, heads: int = HEADS) -> dict[str, Mask]:
+    """A mask of every kind and form. Where lengths agree, no offset is given."""
+    rng = np.random.default_rng([queries, keys])
+    offset = None if queries == keys and past == 0 else past
+
+    def array(data: Any) -> FloatArray:
+        return FloatArray(np.asarray(data))
+
+    lengths = array(rng.integers(0, keys + 1, BATCH))
+    keep = rng.random((BATCH, keys)) < 0.6
+    ids = rng.integers(0, 3, (BATCH, queries)), rng.integers(0, 3, (BATCH, keys))
+    return {
+        "causal": causal(offset),
+        "window(2)": window(2, offset=offset),
+        "window(0, 0)": window(0, 0, offset),
+        "window(right=1)": window(right=1, offset=offset),
+        "window(3, 1)": window(3, 1, offset),
+        "window()": window(offset=offset),
+        "padding of lengths": padding(lengths),
+        "padding of int32 lengths": padding(array(lengths.data.astype(np.int32))),
+        "padding of bool": padding(array(keep)),
+        "padding of integers": padding(array(keep * rng.integers(-2, 3, keep.shape))),
+        "prefix": prefix(lengths, offset),
+        "segments": segments(array(ids[0]), array(ids[1].astype(np.int32))),
+        "dense [q, k]": dense(array(rng.random((queries, keys)) < 0.5)),
+        "dense [b, 1, 1, k]": dense(array(rng.random((BATCH, 1, 1, keys)) < 0.5)),
+        "dense [b, h, q, k]": dense(array(rng.random((BATCH, heads, queries, keys)) < 0.5)),
+        "dense [h, q, 1]": dense(array(rng.random((heads, queries, 1)) < 0.5)),
+        "bias [h, q, k]": bias(array(rng.normal(size=(heads, queries, keys)))),
+        "bias [k]": bias(array(rng.normal(size=keys))),
+        "alibi": alibi(array(rng.random(heads)), offset),
+    }
+
+
+NAMES = list(kinds(2, 2, 0))
+
+
+def scores_of(queries: int, keys: int, heads: int = HEADS) -> NDArray:
+    return np.random.default_rng(0).normal(size=(BATCH, heads, queries, keys))
+
+
+def apply(scores: NDArray, m: Mask) -> NDArray:
+    result = mask(FloatArray(scores), m)
+    assert isinstance(result, FloatArray)
+    return result.data
+
+
+def test_every_kind_is_tried() -> None:
+    assert {type(m) for m in kinds(2, 2, 0).values()} == set(KINDS.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("queries", "keys", "past"), [*((n, n, 0) for n in SQUARE), *CACHED], ids=str
+)
+def test_each_mask(name: str, queries: int, keys: int, past: int) -> None:
+    heads = HEADS if queries * keys < 1000 else 1
+    m = kinds(queries, keys, past, heads)[name]
+    scores = scores_of(queries, keys, heads)
+    np.testing.assert_array_equal(apply(scores, m), by_loops(scores, m, past))
+
+
+@pytest.mark.parametrize("pair", list(itertools.product(NAMES, NAMES)), ids=" & ".join)
+@pytest.mark.parametrize(("queries", "keys", "past"), [(3, 3, 0), (2, 5, 3)], ids=str)
+def test_each_pair(pair: tuple[str, str], queries: int, keys: int, past: int) -> None:
+    masks = kinds(queries, keys, past)
+    m = masks[pair[0]] & masks[pair[1]]
+    scores = scores_of(queries, keys)
+    np.testing.assert_array_equal(apply(scores, m), by_loops(scores, m, past))
+
+
+@pytest.mark.parametrize("pair", list(itertools.combinations(NAMES, 2)), ids=" & ".join)
+def test_a_pair_of_masks_is_applied_in_any_order(pair: tuple[str, str]) -> None:
+    masks = kinds(7, 65, 58)
+    a, b = (masks[name] for name in pair)
+    scores = scores_of(7, 65)
+    both = apply(scores, a & b)
+    np.testing.assert_array_equal(np.isneginf(both), np.isneginf(apply(scores, b & a)))
+    np.testing.assert_allclose(both, apply(apply(scores, a), b), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if "h," not in n and "alibi" not in n])
+@pytest.mark.parametrize(("queries", "keys", "past"), [(7, 7, 0), (3, 65, 62)], ids=str)
+def test_scores_of_rank_3_have_no_heads(name: str, queries: int, keys: int, past: int) -> None:
+    m = kinds(queries, keys, past)[name]
+    scores = scores_of(queries, keys, heads=1)
+    if name == "dense [b, 1, 1, k]":
+        m = m.map(lambda t: FloatArray(t.data[:, 0]))
+        want = by_loops(scores, m.map(lambda t: FloatArray(t.data[:, None])), past)
+    else:
+        want = by_loops(scores, m, past)
+    np.testing.assert_array_equal(apply(scores[:, 0], m), want[:, 0])
+
+
+def test_alibi_of_rank_3_has_heads_and_no_batch() -> None:
+    m = kinds(3, 7, 4)["alibi"]
+    scores = scores_of(3, 7)
+    np.testing.assert_array_equal(apply(scores[1], m), by_loops(scores, m, 4)[1])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_masking_selects(name: str) -> None:
+    """What stands where a key is hidden, NaN and inf included, is gone."""
+    m = kinds(7, 65, 58)[name]
+    clean = apply(scores_of(7, 65), m)
+    for dirt in (np.nan, np.inf, -np.inf, 1e300):
+        dirty = np.where(np.isneginf(clean), dirt, scores_of(7, 65))
+        np.testing.assert_array_equal(apply(dirty, m), clean)
+
+
+def test_nan_stays_where_a_key_is_allowed() -> None:
+    scores = np.full((1, 1, 2, 2), np.nan)
+    np.testing.assert_array_equal(apply(scores, causal())[0, 0], [[np.nan, -np.inf], [np.nan] * 2])
+
+
+def test_a_row_that_may_attend_to_nothing_becomes_zeros() -> None:
+    scores = FloatArray(scores_of(3, 5))
+    m = padding(FloatArray(np.array([0, 2])))
+    weights = softmax(mask(scores, m))
+    assert isinstance(weights, FloatArray)
+    assert not weights.data[0].any()
+    np.testing.assert_allclose(weights.data[1].sum(-1), 1)
+    assert not weights.data[1, :, :, 2:].any()
+
+
+@pytest.mark.parametrize("sizes", [(1, 1), (3, 4), (65, 64)], ids=str)
+def test_offsets_may_be_symbols(sizes: tuple[int, int]) -> None:
+    past, length = sizes
+    with graph("g") as g:
+        queries, keys = g.symbol("seq"), g.symbol("past") + "seq"
+        scores = g.input("scores", "f64", BATCH, HEADS, queries, keys)
+        slopes = g.input("slopes", "f64", HEADS)
+        m = causal("past") & window(5, offset="past") & alibi(slopes, as_dim("past"))
+        g.output("y", mask(scores, m))
+    data = scores_of(length, past + length)
+    slope = FloatArray(np.array([0.5, 0.25, 0.125]))
+    given = {"scores": FloatArray(data), "slopes": slope}
+    run = evaluate(g.build(), given, {"seq": length, "past": past}, slope)
+    ((_, (result,)),) = run
+    want = by_loops(data, causal(past) & window(5, offset=past) & alibi(slope, past), past)
+    np.testing.assert_array_equal(result.data, want)
+
+
+OFFSET = "give the position of the first query, such as causal(offset=past)"
+
+
+@pytest.mark.parametrize(
+    ("text", "build"),
+    [
+        ("causal()", lambda g: causal()),
+        ("window(left=3)", lambda g: window(3)),
+        ("prefix(%p)", lambda g: prefix(g.input("p", "i64", "b"))),
+        ("alibi(%s)", lambda g: alibi(g.input("s", "f32", 4))),
+        ("causal()", lambda g: padding(g.input("p", "i64", "b")) & causal()),
+    ],
+    ids=str,
+)
+def test_lengths_that_differ_need_an_offset(text: str, build: Callable[[Any], Mask]) -> None:
+    with graph("g") as g:
+        scores = g.input("x", "f32", "b", 4, "seq", as_dim("past") + "seq")
+        with pytest.raises(TfgraphError) as caught:
+            mask(scores, build(g))
+    assert "seq queries stand before past + seq keys, and no offset says where" in str(caught.value)
+    assert caught.value.message.startswith("mask: ")
+    assert caught.value.hint == OFFSET
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+
+
+@pytest.mark.parametrize(
+    ("message", "build"),
+    [
+        ("window: -1 is not a distance of at least 0", lambda g: window(-1)),
+        ("window: w is not a distance of at least 0", lambda g: window(right="w")),
+        ("padding lengths: expected int of shape [b], got f32[b]",
+         lambda g: padding(g.input("p", "f32", "b"))),
+        ("padding lengths: expected int of shape [b], got i64[seq]",
+         lambda g: padding(g.input("p", "i64", "seq"))),
+        ("padding: expected int or bool of shape [b,seq], got i64[seq,b]",
+         lambda g: padding(g.input("p", "i64", "seq", "b"))),
+        ("padding: expected int or bool of shape [b,seq], got i64[b,1,seq]",
+         lambda g: padding(g.input("p", "i64", "b", 1, "seq"))),
+        ("prefix lengths: expected int of shape [b], got bool[b]",
+         lambda g: prefix(g.input("p", "bool", "b"))),
+        ("segments of queries: expected int of shape [b,seq], got i64[b,3]",
+         lambda g: segments(g.input("p", "i64", "b", 3))),
+        ("segments of keys: expected int of shape [b,seq], got i64[b]",
+         lambda g: segments(g.input("p", "i64", "b", "seq"), g.input("k", "i64", "b"))),
+        ("dense: expected bool, got f32[seq,seq]",
+         lambda g: dense(g.input("p", "f32", "seq", "seq"))),
+        ("bool[1,1,1,seq,seq] does not broadcast to the scores f32[b,4,seq,seq]",
+         lambda g: dense(g.input("p", "bool", 1, 1, 1, "seq", "seq"))),
+        ("bias: expected float, got i64[seq]", lambda g: bias(g.input("p", "i64", "seq"))),
+        ("alibi slopes: expected float of shape [4], got f32[b]",
+         lambda g: alibi(g.input("p", "f32", "b"))),
+    ],
+)  # fmt: skip
+def test_tensors_must_fit(message: str, build: Callable[[Any], Mask]) -> None:
+    with graph("g") as g:
+        scores = g.input("x", "f32", "b", 4, "seq", "seq")
+        with pytest.raises(TfgraphError) as caught:
+            mask(scores, build(g))
+    assert caught.value.message == f"mask: {message}"
+
+
+@pytest.mark.parametrize(
+    ("message", "shape", "build"),
+    [
+        ("scores are [..., query, key], got f32[4]", (4,), lambda g: causal()),
+        ("alibi: scores are [..., head, query, key], got f32[4,4]", (4, 4),
+         lambda g: alibi(g.input("p", "f32", 4))),
+        ("padding: scores are [batch, ..., query, key], got f32[4,4]", (4, 4),
+         lambda g: padding(g.input("p", "i64", 4))),
+        ("prefix: scores are [batch, ..., query, key], got f32[4,4]", (4, 4),
+         lambda g: prefix(g.input("p", "i64", 4))),
+        ("segments: scores are [batch, ..., query, key], got f32[4,4]", (4, 4),
+         lambda g: segments(g.input("p", "i64", 4, 4))),
+    ],
+)  # fmt: skip
+def test_scores_have_a_least_rank(
+    message: str, shape: tuple[int, ...], build: Callable[[Any], Mask]
+) -> None:
+    with graph("g") as g:
+        scores = g.input("x", "f32", *shape)
+        with pytest.raises(TfgraphError) as caught:
+            mask(scores, build(g))
+    assert caught.value.message == f"mask: {message}"
+
+
+def test_scores_are_floats() -> None:
+    with graph("g") as g, pytest.raises(TfgraphError, match="expected a floating point tensor"):
+        mask(g.input("x", "i64", 4, 4), causal())

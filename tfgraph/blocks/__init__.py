@@ -1,0 +1,50 @@
+"""The parts of a Transformer, as functions on values of the graph being built.
+
+    with graph("block") as g:
+        x = g.input("x", "f32", "batch", "seq", 256)
+        y = layer_norm(x + attention(x, x, x, mask=causal()))
+        g.output("y", layer_norm(y + feed_forward(y, 1024)))
+
+Each block makes its parameters under its own name in the current scope; a second block of the same
+name takes `name_1`. Imports ops, ir and errors.
+"""
+
+from tfgraph.blocks.attention import attention
+from tfgraph.blocks.basic import feed_forward, layer_norm, linear, norm, rms_norm
+from tfgraph.blocks.embeddings import embedding, learned, positions_of, sinusoidal, token_table
+from tfgraph.blocks.heads import classifier, first_token, lm_head, pooler, vocabulary_transform
+from tfgraph.blocks.layers import (
+    Layer,
+    decoder,
+    decoder_layer,
+    decoder_states,
+    encoder,
+    encoder_layer,
+    encoder_states,
+)
+
+__all__ = [
+    "Layer",
+    "attention",
+    "classifier",
+    "decoder",
+    "decoder_layer",
+    "decoder_states",
+    "embedding",
+    "encoder",
+    "encoder_layer",
+    "encoder_states",
+    "feed_forward",
+    "first_token",
+    "layer_norm",
+    "learned",
+    "linear",
+    "lm_head",
+    "norm",
+    "pooler",
+    "positions_of",
+    "rms_norm",
+    "sinusoidal",
+    "token_table",
+    "vocabulary_transform",
+]

@@ -1,0 +1,71 @@
+"""Multi-head attention, unfused: the passes fuse it. May import: basic, ops, ir."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgraph import ops
+from tfgraph.blocks.basic import labelled, linear, width_of
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Exact, exact, rsqrt
+
+if TYPE_CHECKING:
+    from tfgraph.ir import ExactLike, Mask
+    from tfgraph.ops import Array, Traced
+
+
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    heads: int | None = None,
+    kv_heads: int | None = None,
+    head_size: int | None = None,
+    mask: Mask | None = None,
+    scale: ExactLike | None = None,
+    softcap: ExactLike | None = None,
+    bias: bool = True,
+    name: str = "attention",
+) -> Traced:
+    """softmax(scale Q K^T under the mask) V over heads side by side, with projections q, k, v, out.
+
+    q [batch, s, width] and k, v [batch, t, ...] are the inputs of the projections; the result has
+    the shape of q. Unless given, there is a head for every 64 of the width (at least one), as many
+    key and value heads, and the scale is 1/sqrt(head_size). Fewer key and value heads are shared
+    by groups of query heads. `softcap` c replaces scores by c tanh(scores / c). Vaswani et al.
+    2017; groups: Ainslie et al. 2023; softcap: Gemma 2, 2024.
+    """
+    width = width_of(q)
+    heads = max(1, width // 64) if heads is None else heads
+    kv_heads = heads if kv_heads is None else kv_heads
+    if heads < 1 or kv_heads < 1 or heads % kv_heads:
+        raise TfgraphError(
+            f"attention: {heads} query heads are not a multiple of {kv_heads} key/value heads"
+        )
+    if head_size is None:
+        if width % heads:
+            raise TfgraphError(f"attention: {heads} heads do not divide the width {width}")
+        head_size = width // heads
+
+    builder = ops.current()
+    name = builder.unique(name)
+    with builder.scope(name):
+        q = ops.split_heads(linear(q, heads * head_size, bias=bias, name="q"), heads)
+        k = ops.split_heads(linear(k, kv_heads * head_size, bias=bias, name="k"), kv_heads)
+        v = ops.split_heads(linear(v, kv_heads * head_size, bias=bias, name="v"), kv_heads)
+        k, v = ops.repeat_heads(k, heads), ops.repeat_heads(v, heads)
+
+        scores = ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2)))
+        scores = ops.mul(scores, rsqrt(head_size) if scale is None else scale)
+        if softcap is not None:
+            cap = exact(softcap)
+            scores = ops.mul(ops.tanh(ops.mul(scores, Exact(1 / cap.factor))), cap)
+        labelled(scores, "scores")
+        if mask is not None:
+            scores = labelled(ops.mask(scores, mask), "masked_scores")
+        probabilities = labelled(ops.softmax(scores), "probabilities")
+
+        context = labelled(ops.merge_heads(ops.matmul(probabilities, v)), "context")
+        y = linear(context, width, bias=bias, name="out")
+    return labelled(y, name)

@@ -1,0 +1,244 @@
+"""What a graph costs: parameters, floating point operations and bytes, by part and by op.
+
+Costs are those of the graph as it stands, one kernel a node: a fused graph reads and writes less.
+What is computed from weights alone happens once, at compile time, and costs nothing here.
+Imports ops, ir and errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from tfgraph.errors import TfgraphError, nearest
+from tfgraph.ir import Dim, as_dim, product
+from tfgraph.ops.define import find_op
+from tfgraph.ops.trace import map_traced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tfgraph.ir import Graph, Node, TensorType, Value
+
+Amount = int | Dim
+# Ops that read no more of one operand than they return, and which operand that is.
+_READS_ROWS = {"embedding": 1, "take": 0, "slice": 0}
+_ZERO = as_dim(0)
+
+
+@dataclass(frozen=True)
+class Line:
+    """The cost of one part, or of all nodes of one op: numbers, or sizes in the graph's symbols.
+
+    A tied weight counts once, where it is read first. Bytes read and written are those of
+    activations.
+    """
+
+    name: str
+    parameters: Amount = _ZERO
+    weight_bytes: Amount = _ZERO
+    flops: Amount = _ZERO
+    read_bytes: Amount = _ZERO
+    written_bytes: Amount = _ZERO
+
+    def __add__(self, other: Line) -> Line:
+        sums = {name: getattr(self, name) + getattr(other, name) for name in AMOUNTS}
+        return Line(self.name, **sums)
+
+
+AMOUNTS = tuple(item.name for item in fields(Line) if item.name != "name")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The cost of a graph. `sizes` are those of the symbols; None where amounts are symbolic."""
+
+    total: Line
+    parts: tuple[Line, ...]
+    ops: tuple[Line, ...]
+    sizes: Mapping[str, int] | None
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data; amounts with symbols are text."""
+
+        def plain(line: Line) -> dict[str, object]:
+            amounts = {name: as_dim(getattr(line, name)) for name in AMOUNTS}
+            shown = {k: int(v) if v.is_const else str(v) for k, v in amounts.items()}
+            return {"name": line.name, **shown}
+
+        return {
+            "sizes": None if self.sizes is None else dict(self.sizes),
+            "total": plain(self.total),
+            "parts": [plain(line) for line in self.parts],
+            "ops": [plain(line) for line in self.ops],
+        }
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{name}={size}" for name, size in (self.sizes or {}).items())
+        return "\n".join(
+            [
+                *_table(f"part{f' ({at})' if at else ''}", self.parts),
+                "",
+                *_table("op", (*self.ops, self.total)),
+            ]
+        )
+
+
+def cost(graph: Graph, sizes: Mapping[str, int] | None = None) -> Cost:
+    """Count. Amounts are sizes in the graph's symbols, or numbers where `sizes` is given; symbols
+    that it leaves out take their example. Raises TfgraphError for a symbol the graph hasn't.
+
+    Operations are those that each op declares, with a multiply-add as two.
+    """
+    part_of = parts(graph)
+    by_part: dict[str, Line] = {}
+    by_op: dict[str, Line] = {}
+    for node in graph.nodes:
+        if not graph.weight_values.issuperset(node.outputs):
+            _count(by_part, part_of[node.outputs[0].name], _running(graph, node))
+            _count(by_op, node.op, _running(graph, node))
+    for param in graph.params:
+        users = graph.users.get(param.value, ())
+        stored = Line("", product(param.value.type.shape), _bytes(param.value.type))
+        _count(by_part, part_of[param.value.name], stored)
+        _count(by_op, _reader(graph, users), stored)
+    used = None if sizes is None else _all_sizes(graph, sizes)
+    total = sum(by_op.values(), start=Line("total"))
+    return Cost(
+        _numbers(total, used),
+        tuple(_numbers(line, used) for line in by_part.values()),
+        tuple(_numbers(line, used) for line in by_op.values()),
+        used,
+    )
+
+
+def parts(graph: Graph) -> dict[str, str]:
+    """The part of the model that each value belongs to, by the value's name.
+
+    The part is a prefix of the name: `layers.0.attention` of `layers.0.attention.q.weight`,
+    `embeddings` of `embeddings.tokens`. A result without such a name belongs where its weights do,
+    else where the latest of its operands does; a weight without, where it is read first.
+    """
+    found: dict[str, str] = {}
+    order = {value.name: i for i, value in enumerate(graph.values())}
+    for value in (*(i.value for i in graph.inputs), *(p.value for p in graph.params)):
+        found[value.name] = _prefix(value.name)
+    for node in graph.nodes:
+        weights = [v for v in node.inputs if v in graph.weight_values]
+        others = sorted((v for v in node.inputs if v not in graph.weight_values),
+                        key=lambda v: -order[v.name])
+        named = [_prefix(value.name) for value in node.outputs]
+        given = [found[value.name] for value in (*weights, *others)]
+        part = next((name for name in (*named, *given) if name), "")
+        found.update((value.name, part) for value in node.outputs)
+        for value in weights:
+            found[value.name] = found[value.name] or part
+    return found
+
+
+def _prefix(name: str) -> str:
+    """`layers.0.ffn` of `layers.0.ffn.up`; the first component where none is a number; "" where
+    the name says too little."""
+    components = name.split(".")
+    number = next((i for i, c in enumerate(components) if c.isdigit()), None)
+    if number is None:
+        return components[0] if len(components) > 1 else ""
+    inside = components[number + 1] if number + 1 < len(components) else ""
+    if number == 0 or not inside or inside.isdigit():
+        return ""
+    return ".".join(components[: number + 2])
+
+
+def _running(graph: Graph, node: Node) -> Line:
+    """What one node costs when it runs."""
+    definition = find_op(node.op)
+    types = [map_traced(operand, _type) for operand in node.operands]
+    written = _sum(_bytes(value.type) for value in node.outputs)
+    read = _ZERO
+    rows_of = node.operands[_READS_ROWS[node.op]] if node.op in _READS_ROWS else None
+    for value in dict.fromkeys(node.inputs):
+        if value not in graph.weight_values:
+            read += written if value == rows_of else _bytes(value.type)
+    return Line(
+        node.op, flops=definition.flops(types, node.attrs), read_bytes=read, written_bytes=written
+    )
+
+
+def _reader(graph: Graph, users: Iterable[Node]) -> str:
+    """The op that reads a weight first, past what is computed at compile time."""
+    for node in users:
+        if not graph.weight_values.issuperset(node.outputs):
+            return node.op
+        inner = _reader(graph, (u for value in node.outputs for u in graph.users.get(value, ())))
+        if inner:
+            return inner
+    return ""
+
+
+def _count(table: dict[str, Line], name: str, line: Line) -> None:
+    table[name] = table.get(name, Line(name)) + line
+
+
+def _type(value: Value) -> TensorType:
+    return value.type
+
+
+def _bytes(type_: TensorType) -> Dim:
+    bits = product(type_.shape) * type_.dtype.bits
+    return bits // 8 if type_.dtype.bits % 8 == 0 else (bits + 7) // 8
+
+
+def _sum(amounts: Iterable[Dim]) -> Dim:
+    return sum(amounts, start=_ZERO)
+
+
+def _all_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    names = dict.fromkeys(symbol.name for symbol in graph.symbols)
+    for value in graph.values():
+        names.update(dict.fromkeys(sorted(name for d in value.type.shape for name in d.symbols)))
+    for name, size in sizes.items():
+        if name not in names:
+            raise TfgraphError(f"the graph has no symbol '{name}'", hint=nearest(name, names))
+        if size < 1:
+            raise TfgraphError(f"the size of {name} is {size}, expected at least 1")
+    return {name: sizes.get(name, graph.symbol(name).default) for name in names}
+
+
+def _numbers(line: Line, sizes: Mapping[str, int] | None) -> Line:
+    if sizes is None:
+        return line
+    amounts = {name: as_dim(getattr(line, name)).evaluate(sizes) for name in AMOUNTS}
+    return Line(line.name, **amounts)
+
+
+def _table(head: str, lines: Iterable[Line]) -> list[str]:
+    """Aligned columns; counts with decimal prefixes, bytes with binary ones."""
+    rows = [[head, "parameters", "weights", "FLOPs", "read", "written"]]
+    for line in lines:
+        counts = _shown(line.parameters, 1000, ""), _shown(line.flops, 1000, "")
+        weights, read, written = (
+            _shown(amount, 1024, "B")
+            for amount in (line.weight_bytes, line.read_bytes, line.written_bytes)
+        )
+        rows.append([line.name or "other", counts[0], weights, counts[1], read, written])
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if i else cell.ljust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    ]
+
+
+def _shown(amount: Amount, base: int, unit: str) -> str:
+    if isinstance(amount, Dim):
+        return str(amount)
+    scaled, power = float(amount), 0
+    while scaled >= base and power < 5:
+        scaled, power = scaled / base, power + 1
+    prefix = ("", "k", "M", "G", "T", "P")[power]
+    if base == 1024 and prefix:
+        prefix = f"{prefix.upper()}i"
+    number = f"{amount}" if power == 0 else f"{scaled:.3g}" if scaled < 999.5 else f"{scaled:.0f}"
+    return f"{number} {prefix}{unit}".rstrip()

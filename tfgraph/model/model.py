@@ -1,0 +1,135 @@
+"""A model: a graph with its weights. `read_model` makes one from a YAML file.
+
+May import: the other files of this package, weights, ir, errors.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.errors import Location, TfgraphError, nearest
+from tfgraph.model.build import build_graph
+from tfgraph.model.check import is_free, validate
+from tfgraph.model.free import build_free
+from tfgraph.model.read import read_document
+from tfgraph.model.schema import FreeForm, HighLevel
+from tfgraph.weights import Checkpoint, Seeded, Weights
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from tfgraph.ir import DType, Graph
+    from tfgraph.model.read import Document
+    from tfgraph.model.schema import File
+
+    NDArray = np.ndarray[Any, Any]
+
+MAX_PARAMETERS = 1 << 37
+MAX_SEEDED_BYTES = 1 << 34
+
+
+@dataclass(frozen=True)
+class Model:
+    """A graph, its weights by parameter name (lazy), and what its file says about compiling.
+
+    `locations` gives the place of each key at the top of the file, for messages about them.
+    """
+
+    graph: Graph
+    weights: Mapping[str, NDArray]
+    name: str
+    target: str | None = None
+    arch: str | None = None
+    path: Path | None = None
+    locations: Mapping[str, Location] = field(default_factory=lambda: dict[str, Location]())
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the weights are made from a seed, not read from a file."""
+        return isinstance(self.weights, Seeded)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the parameters; of the outputs in a graph without any."""
+        values = [p.value for p in self.graph.params] + [o.value for o in self.graph.outputs]
+        return next((v.type.dtype for v in values if v.type.dtype.is_float), values[0].type.dtype)
+
+    def load(self) -> dict[str, NDArray]:
+        """All parameters as arrays: by name, in the graph's shapes and dtypes."""
+        return {param.value.name: self.weights[param.value.name] for param in self.graph.params}
+
+
+def read_model(path: str | Path) -> Model:
+    """The model of a YAML file, in either form. Raises one TfgraphError with every mistake, each
+    at its line and column."""
+    document = read_document(path)
+    spec: HighLevel | FreeForm
+    if is_free(document.data):
+        spec = validate(document, FreeForm)
+        name = _name(spec.name, document)
+        graph, file, key = build_free(spec, document, name), spec.checkpoint, "checkpoint"
+    else:
+        spec = validate(document, HighLevel)
+        name = _name(spec.name, document)
+        graph, file, key = build_graph(spec, document, name), spec.weights, "weights"
+    _check_total(graph, document, seeded=file is None)
+    return Model(
+        graph=graph,
+        weights=Seeded(graph.params, spec.seed)
+        if file is None
+        else _open(file, graph, document, key),
+        name=name,
+        target=spec.target,
+        arch=spec.arch,
+        path=Path(path),
+        locations={k: document.place(k).value for k in document.data},
+    )
+
+
+def _name(given: str | None, document: Document) -> str:
+    """The graph's name: the file's own unless the model has one."""
+    if given is None:
+        stem = re.sub(r"\W", "_", Path(document.file).stem, flags=re.ASCII)
+        return stem if stem.isidentifier() else f"model_{stem}"
+    if not (given.isidentifier() and given.isascii()):
+        raise TfgraphError(
+            f"name: '{given}' is not a name of letters, digits and _", document.place("name").value
+        )
+    return given
+
+
+def _check_total(graph: Graph, document: Document, *, seeded: bool) -> None:
+    """Refuse absurd sizes before any memory is taken for them."""
+    sizes = [(prod(map(int, p.value.type.shape)), p.value.type.dtype.bits) for p in graph.params]
+    count, size = sum(n for n, _ in sizes), sum(n * bits for n, bits in sizes) // 8
+    where = document.place("layers" if "layers" in document.data else "weights").key
+    if count > MAX_PARAMETERS:
+        raise TfgraphError(f"{count} parameters; at most {MAX_PARAMETERS} are supported", where)
+    if seeded and size > MAX_SEEDED_BYTES:
+        raise TfgraphError(
+            f"{size} bytes of seeded weights; at most {MAX_SEEDED_BYTES} are made up",
+            where,
+            "give a file of weights",
+        )
+
+
+def _open(file: File, graph: Graph, document: Document, key: str) -> Weights:
+    where = document.place(key, "file").value
+    path = Path(document.file).parent / file.file
+    places: dict[str | None, Location] = {None: where}
+    places |= {rule: document.place(key, "names", rule).value for rule in file.names}
+    try:
+        checkpoint = Checkpoint(path)
+    except TfgraphError as error:
+        message = error.message if path.name in error.message else f"{file.file}: {error.message}"
+        hint = error.hint
+        if not path.exists() and path.parent.is_dir():
+            hint = nearest(path.name, [p.name for p in path.parent.iterdir()])
+        raise TfgraphError(f"{key}: {message}", where, hint) from error
+    return Weights(graph.params, checkpoint, file.names, file.ignore, places)

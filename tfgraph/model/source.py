@@ -1,0 +1,140 @@
+"""What a FILE argument may be: a YAML model, a graph in Python, a graph as text.
+
+May import: model, text, weights, ops, ir, errors.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.errors import Location, TfgraphError, nearest
+from tfgraph.ir import Graph
+from tfgraph.model.model import Model, read_model
+from tfgraph.ops import Builder, verify
+from tfgraph.text import parse_graph
+from tfgraph.weights import Seeded
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+_YAML = (".yaml", ".yml")
+_TEXT = (".tfg", ".txt")
+_KINDS = "a .yaml model, file.py:name, or a graph as text (.tfg)"
+
+
+def load_source(spec: str) -> Model:
+    """The model that `spec` names: `model.yaml`, `file.py:name` (a Graph, a Builder, a Model, or a
+    function of no arguments that returns one), or a file of textual IR (`.tfg`, `.txt`, or any that
+    begins with `graph `). Graphs without weights of their own get seeded ones.
+
+    Raises TfgraphError for a file that is missing, of another kind, or wrong.
+    """
+    file, colon, name = spec.rpartition(":")
+    if colon and Path(file).suffix == ".py":
+        return _from_python(Path(file), name)
+    path = Path(spec)
+    if path.suffix == ".py":
+        raise TfgraphError(
+            f"{spec}: which graph of the file?",
+            Location(spec),
+            f"write {spec}:name, such as :model",
+        )
+    if path.suffix in _YAML:
+        return read_model(path)
+    if path.is_dir():
+        raise TfgraphError(f"{spec} is a folder", Location(spec), f"expected {_KINDS}")
+    if not path.is_file():
+        raise TfgraphError(
+            f"cannot read the model: no such file: {spec}", Location(spec), _near(path)
+        )
+    if path.suffix in _TEXT or _begins_with_graph(path):
+        return _from_text(path)
+    raise TfgraphError(f"{spec} is not a model", Location(spec), f"expected {_KINDS}")
+
+
+def _near(path: Path) -> str | None:
+    folder = path.parent
+    return nearest(path.name, [p.name for p in folder.iterdir()]) if folder.is_dir() else None
+
+
+def _begins_with_graph(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4096).lstrip().startswith(b"graph ")
+
+
+def _from_text(path: Path) -> Model:
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as cause:
+        raise TfgraphError(f"cannot read the graph: {cause}", Location(str(path))) from cause
+    return _model(parse_graph(text, str(path)), path)
+
+
+def _model(graph: Graph, path: Path) -> Model:
+    verify(graph)
+    return Model(graph, Seeded(graph.params), graph.name, path=path)
+
+
+def _from_python(path: Path, name: str) -> Model:
+    where = Location(str(path))
+    if not path.is_file():
+        raise TfgraphError(f"no such file: {path}", where, _near(path))
+    names = _run(path)
+    if name not in names:
+        public = [n for n in names if not n.startswith("_")]
+        raise TfgraphError(f"{path} has no '{name}'", where, nearest(name, public))
+    made = names[name]
+    if callable(made) and not isinstance(made, Graph | Builder | Model):
+        made = _call(path, made)
+    if isinstance(made, Builder):
+        made = made.build()
+    if isinstance(made, Model):
+        return made
+    if not isinstance(made, Graph):
+        raise TfgraphError(
+            f"{path}: '{name}' is a {type(made).__name__}, expected a graph",
+            where,
+            "a Graph, or a function of no arguments that returns one",
+        )
+    return _model(made, path)
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """The names that a file defines, run with its folder first on the import path."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        return runpy.run_path(str(path))
+    except TfgraphError:
+        raise
+    except SyntaxError as cause:
+        where = Location(cause.filename or str(path), cause.lineno or 0, cause.offset or 0)
+        raise TfgraphError(f"not Python: {cause.msg}", where) from cause
+    except (Exception, SystemExit) as cause:
+        raise _blame(path, cause) from cause
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _call(path: Path, function: Any) -> Any:
+    try:
+        return function()
+    except TfgraphError:
+        raise
+    except Exception as cause:
+        raise _blame(path, cause) from cause
+
+
+def _blame(path: Path, cause: BaseException) -> TfgraphError:
+    """The error of a user's file, at its innermost line there."""
+    line = 0
+    trace: TracebackType | None = cause.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return TfgraphError(f"{type(cause).__name__}: {cause}", Location(str(path), line))
