@@ -17,17 +17,18 @@ if TYPE_CHECKING:
     from tfgraph.ir import Node
 
 _SHIFTED = call("add", var("a"), var("shift"), name="shifted")
-_SUM = either(
+_ADD = either(
     call("add", _SHIFTED, var("b"), name="total"), call("add", var("a"), var("b"), name="total")
 )
+_SUM = either(_ADD, call("transpose", _ADD, name="moved", why="the norm is not of a sum"))
 
 
 @rule(call("layer_norm", _SUM, opt("scale"), opt("bias"), name="norm"))
 def fuse_add_layer_norm(
-    a: Any, b: Any, shift: Any, scale: Any, bias: Any, total: Node, norm: Node, match: Match
+    a: Any, b: Any, shift: Any, scale: Any, bias: Any, total: Node, moved: Node | None, norm: Node, match: Match
 ) -> Any:
     """layer_norm(a + b) -> add_layer_norm(a, b)."""
-    _check(a, b, shift)
+    _check(a, b, shift, moved)
     keep = match.escapes(total)
     fused = add_layer_norm(a, b, scale, bias, shift, eps=_eps(norm), keep_sum=keep)
     return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
@@ -35,16 +36,18 @@ def fuse_add_layer_norm(
 
 @rule(call("rms_norm", _SUM, opt("scale"), name="norm"))
 def fuse_add_rms_norm(
-    a: Any, b: Any, shift: Any, scale: Any, total: Node, norm: Node, match: Match
+    a: Any, b: Any, shift: Any, scale: Any, total: Node, moved: Node | None, norm: Node, match: Match
 ) -> Any:
     """rms_norm(a + b) -> add_rms_norm(a, b)."""
-    _check(a, b, shift)
+    _check(a, b, shift, moved)
     keep = match.escapes(total)
     fused = add_rms_norm(a, b, scale, shift, eps=_eps(norm), keep_sum=keep)
     return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
 
 
-def _check(a: Any, b: Any, shift: Any) -> None:
+def _check(a: Any, b: Any, shift: Any, moved: Node | None) -> None:
+    if moved is not None:
+        raise NoMatch(f"the norm is over another axis: {moved.output} moves the axes of the sum")
     for x in (a, b):
         if not hasattr(x, "type"):
             raise NoMatch(f"the add is with the constant {x}")

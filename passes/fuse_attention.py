@@ -46,7 +46,10 @@ _CAPPED = either(
     ),
     _SCALED,
 )
-_MASKED = either(call("mask", _CAPPED, masked("m")), _CAPPED)
+_MASKED = either(
+    call("mask", _CAPPED, masked("m"), why="unknown mask: expected mask or the scaled scores"),
+    _CAPPED,
+)
 _WEIGHTS = call("softmax", _MASKED, name="softmax")
 
 

@@ -184,8 +184,12 @@ class Either(Pattern):
 
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """All matches, in the order of the patterns."""
+        before = search.depth, search.reason
         for pattern in self.patterns:
-            yield from pattern.match(operand, state, search)
+            for after in pattern.match(operand, state, search):
+                # What kept the patterns before this one from matching is of no interest.
+                search.depth, search.reason = before
+                yield after
 
 
 def var(name: str) -> Pattern:

@@ -90,6 +90,8 @@ def _try(graph: Graph, node: Node, rule: Rule) -> tuple[Graph | None, str]:
             return _splice(graph, node, builder.nodes, new), ""
         except NoMatch as declined:
             reason = str(declined) or reason
+        except TfgraphError as refused:  # the fused op does not take these operands
+            reason = refused.message
     if not reason and search.depth >= rule.near:
         reason = search.reason
     return None, reason

@@ -124,7 +124,8 @@ def test_no_name_breaks_out(built: Graph) -> None:
         rf'digraph {quoted} {{| *}}| +(graph|node|edge) \[.*\]| +subgraph cluster_\w+ {{'
         rf'| +label={quoted}; labeljust=l| +style=rounded; color="#ced4da"'
         rf'| +\w+ -> \w+( \[label={quoted}\])?'
-        r'| +\w+ \[label=<(?:[^<>]|</?(?:b|br/|font[^<>]*)>)*>, fillcolor="[^"]*", color="[^"]*".*\]'
+        r'| +\w+ \[label=<(?:[^<>]|</?(?:b|br/|font[^<>]*)>)*>, fillcolor="[^"]*", '
+        r'color="[^"]*"(, shape=ellipse, margin=0)?\]'
     )
     for line in to_dot(built).splitlines():
         assert dot_line.fullmatch(line), line

@@ -1,1 +1,115 @@
-"""tfgraph."""
+"""tfgraph: a small graph compiler for Transformers.
+
+    import tfgraph
+
+    with tfgraph.graph("block") as g:
+        x = g.input("x", "f32", "batch", "seq", 256)
+        g.output("y", tfgraph.blocks.layer_norm(x + tfgraph.blocks.attention(x, x, x)))
+    model = tfgraph.compile(g.build())
+    outputs = model(x=array)
+
+The public API is what stands in `__all__`; each name is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfgraph import blocks, errors, ops
+    from tfgraph.api import (
+        Comparison,
+        CompileReport,
+        Verification,
+        build,
+        compare,
+        compile,
+        verify,
+    )
+    from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
+    from tfgraph.ir import Fill, Graph
+    from tfgraph.ir.mask import (
+        alibi,
+        bias,
+        causal,
+        dense,
+        padding,
+        prefix,
+        segments,
+        window,
+    )
+    from tfgraph.model import Model, load_source
+    from tfgraph.ops import Builder, graph
+    from tfgraph.plugins import load_plugins
+    from tfgraph.runtime.model import load
+    from tfgraph.runtime.version import VERSION as __version__
+    from tfgraph.text import parse_graph, print_graph
+else:
+    _MODULES = {"blocks", "errors", "ops"}
+    _HOMES = {
+        "tfgraph.api": (
+            "Comparison", "CompileReport", "Verification", "build", "compare", "compile", "verify",
+        ),
+        "tfgraph.errors": ("CheckFailed", "MissingTool", "TfgraphError"),
+        "tfgraph.ir": ("Fill", "Graph"),
+        "tfgraph.ir.mask": (
+            "alibi", "bias", "causal", "dense", "padding", "prefix", "segments", "window",
+        ),
+        "tfgraph.model": ("Model", "load_source"),
+        "tfgraph.ops": ("Builder", "graph"),
+        "tfgraph.plugins": ("load_plugins",),
+        "tfgraph.runtime.model": ("load",),
+        "tfgraph.text": ("parse_graph", "print_graph"),
+    }
+
+    def __getattr__(name):
+        if name == "__version__":
+            return importlib.import_module("tfgraph.runtime.version").VERSION
+        if name in _MODULES:
+            return importlib.import_module(f"tfgraph.{name}")
+        for home, names in _HOMES.items():
+            if name in names:
+                value = getattr(importlib.import_module(home), name)
+                globals()[name] = value
+                return value
+        raise AttributeError(f"module 'tfgraph' has no attribute '{name}'")
+
+    def __dir__():
+        return sorted(__all__)
+
+
+__all__ = [
+    "Builder",
+    "CheckFailed",
+    "Comparison",
+    "CompileReport",
+    "Fill",
+    "Graph",
+    "MissingTool",
+    "Model",
+    "TfgraphError",
+    "Verification",
+    "__version__",
+    "alibi",
+    "bias",
+    "blocks",
+    "build",
+    "causal",
+    "compare",
+    "compile",
+    "dense",
+    "errors",
+    "graph",
+    "load",
+    "load_plugins",
+    "load_source",
+    "ops",
+    "padding",
+    "parse_graph",
+    "prefix",
+    "print_graph",
+    "segments",
+    "verify",
+    "window",
+]

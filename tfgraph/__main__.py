@@ -2,7 +2,7 @@
 
 import sys
 
-from tfgraph.cli import entry
+from tfgraph.cli import main
 
 if __name__ == "__main__":
-    sys.exit(entry())
+    sys.exit(main())

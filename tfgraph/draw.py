@@ -141,7 +141,7 @@ def _lines(graph: Graph, node: Node, weights: bool) -> list[str]:
     read = [v for v in dict.fromkeys(node.inputs) if v in graph.param_values]
     if read and not weights:
         lines.append(", ".join(f"{v.name.rpartition('.')[2]} {_shape(v.type)}" for v in read))
-    return [_short(line) for line in lines]
+    return lines
 
 
 def _details(node: Node) -> Iterator[str]:
@@ -210,7 +210,7 @@ def _short(text: str) -> str:
 def _dot_frame(frame: _Frame, indent: str, id_: str) -> Iterator[str]:
     for box in frame.boxes:
         fill, border = _STYLES[box.style]
-        title, *rest = map(html.escape, box.lines)
+        title, *rest = (html.escape(_short(line)) for line in box.lines)
         small = "".join(f'<br/><font point-size="9" color="#495057">{line}</font>' for line in rest)
         shape = ", shape=ellipse, margin=0" if box.style in ("input", "output") else ""
         yield (

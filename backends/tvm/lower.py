@@ -19,7 +19,7 @@ from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.kernels import Kernels
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, Graph, Node, TensorType, Value, product
+from tfgraph.ir import Dim, Graph, Node, TensorType, Value, map_operand, product
 from tfgraph.ops import FloatArray, expand
 from tfgraph.ops.evaluate import run_node
 
@@ -83,7 +83,7 @@ class Lowering:
         self._known: dict[str, NDArray] = {}
         self._values: dict[Value, Var] = {}
         self._kernels: dict[Any, Any] = {}
-        self._weights: dict[str, tuple[CompiledWeight, Var]] = {}
+        self._weights: dict[tuple[Value, str], tuple[CompiledWeight, Var]] = {}
 
     def run(self) -> Lowered:
         """Lower the whole graph."""
@@ -130,20 +130,20 @@ class Lowering:
         make: Callable[[NDArray], NDArray] = np.ascontiguousarray,
     ) -> Var:
         """A parameter that holds a weight in some layout; `make` turns the plain array into it."""
-        name = value.name if layout == "plain" else f"{value.name}:{layout}"
-        if name not in self._weights:
+        sources = tuple(self.sources(value))
+        base = value.name if "~" not in value.name else "+".join(sources)
+        name = base if layout == "plain" else f"{base}:{layout}"
+        key = (value, layout)
+        if key not in self._weights:
+            if any(entry.name == name for entry, _ in self._weights.values()):
+                name = f"{value.name}:{layout}"
             sizes = shape if shape is not None else tuple(int(d) for d in value.type.shape)
             dtype = value.type.dtype.value
             entry = CompiledWeight(
-                name,
-                dtype,
-                sizes,
-                layout,
-                tuple(self.sources(value)),
-                lambda: make(self.array(value)),
+                name, dtype, sizes, layout, sources, lambda: make(self.array(value))
             )
-            self._weights[name] = entry, relax.Var(name, relax.TensorType(sizes, dtype))
-        return self._weights[name][1]
+            self._weights[key] = entry, relax.Var(name, relax.TensorType(sizes, dtype))
+        return self._weights[key][1]
 
     def array(self, value: Value) -> NDArray:
         """A weight's array, computed from the parameters where nodes make it."""
@@ -202,7 +202,11 @@ class Lowering:
 
     def emit_generic(self, node: Node) -> None:
         """Emit a core op through its generic kernel."""
-        kernel = self.builder.add_func(self.kernels.generic(node), node.op)
+        # Nodes of one key have one kernel: names of values take no part in it.
+        types = tuple(v.type for v in (*node.inputs, *node.outputs))
+        shapes = tuple(str(map_operand(o, lambda v: Value("", v.type))) for o in node.operands)
+        key = (node.op, types, shapes, tuple(node.attrs.items()))
+        kernel = self.kernel(key, lambda: self.kernels.generic(node), node.op)
         arguments = [self.value(v) for v in node.inputs]
         arguments += [self.symbols[name] for name in symbols_of(node)]
         results = self.call(kernel, arguments, [v.type for v in node.outputs])

@@ -63,7 +63,6 @@ CASES = {
     "one_number": Case(MaskPlan(), width=1, value_width=7, kv_heads=1),
     "widest": Case(MaskPlan((Padding(),)), heads=1, kv_heads=1, width=256, value_width=131),
     "causal": Case(MaskPlan((Causal(),)), width=8, value_width=8),
-    "late_causal": Case(MaskPlan((Causal(-3),))),
     "window": Case(MaskPlan((Window(5, 2),))),
     "left_window": Case(MaskPlan((Window(9, None, "past"), Causal("past")))),
     "padding": Case(MaskPlan((Padding("int32"),)), width=80, value_width=80),
@@ -71,7 +70,7 @@ CASES = {
     "keys_causal": Case(MaskPlan((KeyList(), Causal("past")))),
     "padding_causal_window": Case(MaskPlan((Padding(), Causal(2), Window(40, None, 2)))),
     "prefix": Case(MaskPlan((Prefix(0),))),
-    "segments": Case(MaskPlan((Segments(), Causal()))),
+    "segments": Case(MaskPlan((Segments(), Causal(-3)))),
     "dense": Case(MaskPlan((Dense(),))),
     "dense_shared": Case(MaskPlan((Dense(False, True, False, "int32"), Dense(True, False, True)))),
     "everything": Case(
@@ -82,7 +81,6 @@ CASES = {
         heads=4,
         softcap=2.0,
     ),
-    "softcap": Case(MaskPlan((Causal(),)), softcap=3.0, scale=1.0),
     "alibi": Case(MaskPlan((Causal(),), (Alibi(),)), heads=6, kv_heads=1),
     "bias": Case(MaskPlan((), (DenseBias(False, True, False), DenseBias())), heads=4, kv_heads=1),
 }

@@ -9,14 +9,10 @@
 
 #include <math.h>
 #include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
 #include <ucontext.h>
-
-#include <cstdint>
-#include <cstring>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
 #define __global__
 #define __device__
@@ -28,6 +24,7 @@ extern "C" __attribute__((weak)) char __start_cuda_shared[], __stop_cuda_shared[
 namespace cuda_host {
 
 constexpr unsigned kWarp = 32;
+constexpr unsigned kMostThreads = 1024;
 constexpr size_t kStackBytes = 64 * 1024;
 
 struct Index {
@@ -40,7 +37,7 @@ struct Fiber {
   ucontext_t start;  // only to begin with: swapcontext would make two system calls a switch
   jmp_buf resume;
   bool started;
-  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  char* stack;
   Index thread;
   unsigned lane, warp, shuffles;
   State state;
@@ -49,10 +46,11 @@ struct Fiber {
 inline Index block;                  // blockIdx
 inline Fiber* current;               // the running fiber; its `thread` is threadIdx
 inline jmp_buf scheduler;
-inline std::vector<Fiber> fibers;
-inline std::vector<float> exchanged;  // what lanes give in shuffles, two slots a lane
-inline const std::function<void()>* body;
-inline std::string error;
+inline Fiber fibers[kMostThreads];
+inline float exchanged[kMostThreads][2];  // what lanes give in shuffles, in two slots
+inline void (*body)(void*);          // runs the kernel with the arguments of the launch
+inline void* arguments;
+inline const char* error = "";
 inline int64_t barriers;             // passed by blocks in the last launch
 
 inline void wait(State state) {
@@ -69,7 +67,7 @@ inline void resume(Fiber& fiber) {
 }
 
 inline void run_body() {
-  (*body)();
+  body(arguments);
   wait(State::done);
 }
 
@@ -77,23 +75,22 @@ inline float shuffle_xor(float value, int lane_mask, int width) {
   // Two slots in turn: nobody can be two shuffles ahead of a lane of the same warp.
   unsigned slot = current->shuffles++ % 2;
   unsigned first = current->warp * kWarp, lane = current->lane;
-  exchanged[2 * (first + lane) + slot] = value;
+  exchanged[first + lane][slot] = value;
   wait(State::at_shuffle);
   unsigned other = lane ^ static_cast<unsigned>(lane_mask);
   if (other / width != lane / width) other = lane;
-  return exchanged[2 * (first + other) + slot];
+  return exchanged[first + other][slot];
 }
 
 inline void start_fibers(Index size) {
   unsigned count = size.x * size.y * size.z;
-  if (fibers.size() < count) fibers = std::vector<Fiber>(count);
-  exchanged.assign(2 * (count + kWarp), NAN);
   for (unsigned i = 0; i < count; ++i) {
     Fiber& f = fibers[i];
     f.thread = {i % size.x, i / size.x % size.y, i / size.x / size.y};
     f.lane = i % kWarp, f.warp = i / kWarp, f.shuffles = 0, f.state = State::ready, f.started = false;
+    if (f.stack == nullptr) f.stack = static_cast<char*>(malloc(kStackBytes));
     getcontext(&f.start);
-    f.start.uc_stack.ss_sp = f.stack.get();
+    f.start.uc_stack.ss_sp = f.stack;
     f.start.uc_stack.ss_size = kStackBytes;
     f.start.uc_link = nullptr;  // run_body does not return
     makecontext(&f.start, run_body, 0);
@@ -137,9 +134,10 @@ inline bool run_block(Index size, bool descending) {
   return true;
 }
 
-inline int launch(const unsigned* grid, const unsigned* threads, int descending,
-                  const std::function<void()>& kernel) {
-  body = &kernel;
+template <typename Call>
+int launch(const unsigned* grid, const unsigned* threads, int descending, Call call) {
+  body = [](void* self) { (*static_cast<Call*>(self))(); };
+  arguments = &call;
   barriers = 0;
   for (block.z = 0; block.z < grid[2]; ++block.z)
     for (block.y = 0; block.y < grid[1]; ++block.y)
@@ -150,7 +148,7 @@ inline int launch(const unsigned* grid, const unsigned* threads, int descending,
 
 }  // namespace cuda_host
 
-extern "C" const char* cuda_host_error() { return cuda_host::error.c_str(); }
+extern "C" const char* cuda_host_error() { return cuda_host::error; }
 
 extern "C" int64_t cuda_host_barriers() { return cuda_host::barriers; }
 

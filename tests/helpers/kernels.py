@@ -23,15 +23,11 @@ def compile_kernels(
     outputs: int = 1,
     machine: CpuMachine | None = None,
 ) -> Program:
-    """A program with one function for each PrimFunc, whose last `outputs` parameters it returns.
-
-    The kernels check their arguments' shapes.
-    """
+    """A program with one function for each PrimFunc, whose last `outputs` parameters it returns."""
     builder = relax.BlockBuilder()
     for name, kernel in kernels.items():
         _add_caller(builder, name, kernel, outputs)
-    objects = build_objects(builder.get(), machine or cpu_machine(), checks=True)
-    return Program(objects, threads=threads)
+    return Program(build_objects(builder.get(), machine or cpu_machine()), threads=threads)
 
 
 def objects_of(kernels: Mapping[str, Any]) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from typing import Any
 
@@ -10,13 +9,11 @@ import numpy as np
 import pytest
 from helpers.op_samples import Sample, own_ops, takes
 
-from tfgraph.errors import Location, TfgraphError
-from tfgraph.ir import Dim, DType, Graph, Input, Node, Value, rsqrt, tensor
-from tfgraph.ir.mask import causal, padding
+from tfgraph.ir import DType, Graph, rsqrt
+from tfgraph.ir.mask import padding
 from tfgraph.ops import (
     REGISTRY,
     FloatArray,
-    add,
     add_layer_norm,
     attention,
     embedding,
@@ -28,12 +25,8 @@ from tfgraph.ops import (
     layer_norm,
     linear,
     linear_activation,
-    matmul,
     mul,
-    slice_,
     softmax,
-    sum_,
-    take,
     verify,
     xp,
 )
@@ -182,24 +175,6 @@ def test_expand_until_only_core_ops_are_left() -> None:
     assert {n.op for n in g.nodes} <= set(own_ops("core"))
 
 
-def test_expansions_keep_the_place_and_make_new_names() -> None:
-    with graph("g") as g:
-        x = g.input("x", "f32", "b", 4)
-        y = g.label(add_layer_norm(x, x), "y")
-        place = Location(__file__, _line(), 13)
-        g.label(y + 1, "y.0")  # taken
-        g.output("y", y)
-    expanded = expand(g.build())
-    verify(expanded)
-    first, second, _ = expanded.nodes
-    assert (first.op, second.op) == ("add", "layer_norm")
-    assert second.output.name == "y"
-    assert first.output.name not in ("y", "y.0", "x")
-    for node in (first, second):
-        assert node.location is not None
-        assert (node.location.file, node.location.line) == (__file__, place.line - 1)
-
-
 def test_expand_only_what_is_picked() -> None:
     g = encoder()
     some = expand(g, lambda n: n.op == "add_layer_norm")
@@ -255,192 +230,3 @@ def test_no_warning_escapes(recwarn: pytest.WarningsRecorder) -> None:
     mul(x, x)
     cast(x, dtype=DType.int8)
     assert not recwarn.list
-
-
-# Places.
-
-
-def _line() -> int:
-    frame = inspect.currentframe()
-    assert frame is not None
-    assert frame.f_back is not None
-    return frame.f_back.f_lineno
-
-
-def test_a_node_knows_the_users_file_line_and_column() -> None:
-    with graph("g") as g:
-        x = g.input("x", "f32", 2, 2)
-        a = softmax(x); b = x @ a; c = -b; d = 1 - c  # fmt: skip  # noqa: E702
-        line = _line() - 1
-        e = add(
-            d,
-            mul(c, 2),
-        )
-        g.output("e", e)
-    source = "        a = softmax(x); b = x @ a; c = -b; d = 1 - c"
-    places = [n.location for n in g.build().nodes]
-    assert all(p is not None and p.file == __file__ for p in places)
-    found = [(p.line - line, p.column) for p in places if p is not None]
-    columns = [source.index(s) + 1 for s in ("softmax(x)", "x @ a", "-b", "1 - c")]
-    assert found[:4] == [(0, c) for c in columns]
-    assert found[4:] == [(4, 13), (2, 13)]
-
-
-def test_the_library_is_skipped_and_helpers_of_the_user_are_not() -> None:
-    def block(x: Any) -> Any:
-        return x + 1
-
-    with graph("g") as g:
-        g.output("y", block(g.input("x", "f32", 2)))
-    (node,) = g.build().nodes
-    assert node.location is not None
-    assert node.location.line == inspect.getsourcelines(block)[1] + 1
-
-
-def test_a_place_can_be_given() -> None:
-    place = Location("model.yaml", 7, 3)
-    with graph("g") as g, g.at(place):
-        x = g.input("x", "f32", 2)
-        y = softmax(x)
-        with pytest.raises(TfgraphError) as inferred:
-            x @ x
-        with pytest.raises(TfgraphError) as bound:
-            x @ 2
-        g.output("y", y)
-    assert [n.location for n in g.build().nodes] == [place]
-    assert inferred.value.location == bound.value.location == place
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        (lambda x, g: x @ x, "matmul: the number of rows of f32[2,3] is 2, expected 3"),
-        (lambda x, g: matmul(x, 3), "matmul: 'b' must be a tensor, not a number"),
-        (lambda x, g: x @ 3, "matmul: 'b' must be a tensor, not a number"),
-        (lambda x, g: x + float("nan"), "add: b: nan is not a finite constant"),
-        (lambda x, g: x + "one", "add: an operand belongs to another graph, or to none"),
-        (lambda x, g: x + None, "add: 'b' must be given"),
-        (lambda x, g: softmax(x, axis=2), "softmax: axis 2 is out of range for rank 2"),
-        (lambda x, g: softmax(x, axes=1), "softmax has no attribute 'axes'"),
-        (lambda x, g: sum_(x, axis=None), "sum: axis: expected int, got None"),
-        (lambda x, g: slice_(x, axis=0), "slice: attribute 'stop' is missing"),
-        (lambda x, g: softmax(), "softmax: operand 'x' is missing"),
-        (lambda x, g: softmax(x, x), "softmax takes 1 operands"),
-        (lambda x, g: g.apply("sofmax", x), "unknown op 'sofmax'"),
-        (lambda x, g: g.apply("softmax", 3), "softmax: 'x' must be a tensor, not a number"),
-        (lambda x, g: attention(x, x, x, heads=1, kv_heads=1, scale=1),
-         "attention: expected q, k, v of [batch, length, width], got f32[2,3]"),
-        (lambda x, g: layer_norm(x, x), "layer_norm: the scale is f32[2,3], expected f32[3]"),
-        (lambda x, g: layer_norm(x, eps=-1), "layer_norm: eps is -1, expected at least 0"),
-        (lambda x, g: add(x, g.input("i", "i64", 3)), "add: dtypes differ: f32 and i64"),
-        (lambda x, g: add(x, g.input("s", "f32", "s")),
-         "add: shapes [2,3] and [s] do not broadcast: 3 against s"),
-    ],
-    ids=lambda v: v if isinstance(v, str) else "",
-)  # fmt: skip
-def test_a_mistake_is_reported_at_the_users_line(wrong: Any, message: str) -> None:
-    with graph("g") as g:
-        x = g.input("x", "f32", 2, 3)
-        with pytest.raises(TfgraphError) as caught:
-            wrong(x, g)
-    assert caught.value.message == message
-    place = caught.value.location
-    assert place is not None
-    assert place.file == __file__
-    lines, first = inspect.getsourcelines(wrong)
-    assert first <= place.line < first + len(lines)
-    assert place.column > 1
-
-
-def test_outside_of_a_graph() -> None:
-    with pytest.raises(TfgraphError, match="no graph is being built") as caught:
-        iota(length=3)
-    assert caught.value.location is not None
-    assert caught.value.location.file == __file__
-    assert caught.value.hint == "with tfgraph.graph('name') as g:"
-
-
-@pytest.mark.parametrize(
-    ("attrs", "message"),
-    [
-        ({"heads": 3, "kv_heads": 1}, "3 heads do not divide the width 8"),
-        ({"heads": 4, "kv_heads": 3}, "4 query heads are not a multiple of 3 key/value heads"),
-        ({"heads": 4, "kv_heads": 0}, "4 query heads are not a multiple of 0 key/value heads"),
-        ({"heads": 0, "kv_heads": 1}, "0 heads do not divide the width 8"),
-        ({"heads": 4, "kv_heads": 2}, "head sizes differ: 2 of q, 4 of k"),
-        ({"heads": 4, "kv_heads": 4, "softcap": 0}, "softcap is 0, expected a positive rational"),
-        ({"heads": 4, "kv_heads": 4, "softcap": rsqrt(2)},
-         "softcap is rsqrt(2), expected a positive rational"),
-    ],
-    ids=lambda v: v if isinstance(v, str) else "",
-)  # fmt: skip
-def test_heads_must_fit(attrs: dict[str, Any], message: str) -> None:
-    with graph("g") as g:
-        x = g.input("x", "f32", "b", "s", 8)
-        with pytest.raises(TfgraphError) as caught:
-            attention(x, x, x, **attrs, scale=1)
-    assert caught.value.message == f"attention: {message}"
-
-
-# While running.
-
-
-def test_an_index_out_of_range_is_reported_at_the_node() -> None:
-    with graph("g") as g:
-        table, ids = g.input("table", "f32", 3, 2), g.input("ids", "i64", "n")
-        g.output("y", take(table, ids))
-        line = _line() - 1
-    for index in (3, -1):
-        with pytest.raises(TfgraphError, match=f"take: index {index} is out of range") as caught:
-            run(g.build(), {"table": np.ones((3, 2), np.float32), "ids": np.array([0, index])})
-        assert caught.value.location is not None
-        assert caught.value.location.line == line
-
-
-def test_sizes_that_do_not_fit_are_reported_at_the_node() -> None:
-    with graph("g") as g:
-        x = g.input("x", "f32", "n")
-        g.output("y", slice_(x, axis=0, start=2, stop="n"))
-        line = _line() - 1
-    with pytest.raises(TfgraphError, match="is not a window of axis 0") as caught:
-        run(g.build(), {"x": np.ones(1, np.float32)}, {"n": 1})
-    assert caught.value.location is not None
-    assert caught.value.location.line == line
-
-
-# The verifier of types.
-
-
-def _graph_of(node: Node, *inputs: Value) -> Graph:
-    from tfgraph.ir import Fill
-
-    return Graph("g", tuple(Input(v, Fill("ones")) for v in inputs), (), (node,), ())
-
-
-def test_verify_names_the_node_and_its_place() -> None:
-    x = Value("x", tensor("f32", "n", 4))
-    place = Location("model.py", 3, 5)
-    wrong = Node("softmax", (x,), (Value("y", tensor("f32", "n", 5)),), {"axis": -1}, place)
-    with pytest.raises(TfgraphError) as caught:
-        verify(_graph_of(wrong, x))
-    assert caught.value.message == "%y = softmax: the result is f32[n,4], not f32[n,5]"
-    assert caught.value.location == place
-    unknown = Node("sofmax", (x,), (Value("y", x.type),), {}, place)
-    with pytest.raises(TfgraphError, match="unknown op 'sofmax'") as caught:
-        verify(_graph_of(unknown, x))
-    assert caught.value.hint == "did you mean 'softmax'?"
-    refused = Node("matmul", (x, x), (Value("y", x.type),), {}, place)
-    with pytest.raises(TfgraphError, match="the number of rows of") as caught:
-        verify(_graph_of(refused, x))
-    assert caught.value.location == place
-
-
-def test_verify_takes_what_the_dsl_builds() -> None:
-    with graph("g") as g:
-        x = g.input("x", "f32", "b", "s", 8)
-        a = attention(x, x, x, causal(), heads=2, kv_heads=2, scale=rsqrt(4))
-        total, normed = add_layer_norm(a, x, keep_sum=True)
-        g.output("y", total + normed)
-    built = g.build()
-    verify(built)
-    assert all(isinstance(d, Dim) for v in built.values() for d in v.type.shape)

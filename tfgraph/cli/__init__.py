@@ -55,7 +55,9 @@ class UsageError(TfgraphError):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; its exit code."""
+    """Run the command line; its exit code. Without `argv` it is that of this process."""
+    if argv is None:
+        _set_up_process()
     arguments = list(sys.argv[1:] if argv is None else argv)
     session = Session.of(arguments)
     try:
@@ -82,13 +84,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def entry() -> int:
-    """`main` as a process: SIGTERM removes partial output as Ctrl-C does, and odd terminals get
-    escapes rather than an error."""
+def _set_up_process() -> None:
+    """SIGTERM removes partial output as Ctrl-C does, and terminals that cannot show a letter get
+    an escape rather than an error."""
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    return main()
 
 
 def _terminate(number: int, frame: object) -> None:

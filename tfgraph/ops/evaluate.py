@@ -68,7 +68,11 @@ def run_node(node: Node, known: Mapping[str, A], sizes: Mapping[str, int]) -> tu
     except TfgraphError as error:
         error.location = error.location or node.location
         raise
-    return result if isinstance(result, tuple) else (result,)
+    return _as_tuple(result)
+
+
+def _as_tuple(result: Any) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
 
 
 def _with_sizes(attr: Any, sizes: Mapping[str, int]) -> Any:
@@ -101,8 +105,7 @@ def _expansion(node: Node, taken: set[str]) -> list[Node]:
     builder = Builder("expansion", prefix="new ")
     with builder, builder.at(node.location):
         traced = [map_operand(o, lambda v: Traced(builder, v)) for o in node.operands]  # type: ignore[arg-type, return-value]
-        results = find_op(node.op).body(*traced, **node.attrs)
-        results = results if isinstance(results, tuple) else (results,)
+        results = _as_tuple(find_op(node.op).body(*traced, **node.attrs))
         # A body that gives back an operand, as a mask that hides nothing does, still needs a node.
         results = tuple(r.reshape(r.shape) if r.value in node.inputs else r for r in results)
     names = {r.value: value for r, value in zip(results, node.outputs, strict=True)}

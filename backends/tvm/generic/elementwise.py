@@ -10,7 +10,7 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
 from tfgraph.backends.tvm.generic.loops import Loops
-from tfgraph.ir import DType, Exact
+from tfgraph.ir import DType, exact
 
 Expr = Any
 
@@ -79,9 +79,9 @@ def _pow(kernel: Kernel) -> None:
 
     def value(i: tuple[Expr, ...]) -> Expr:
         base = hold(kernel.element(a, i))
-        if b == Exact(2):  # the exponents of norms and of GELU: products are as exact, and faster
+        if b == exact(2):  # the exponents of norms and of GELU: products are as exact, and faster
             return base * base
-        if b == Exact(3):
+        if b == exact(3):
             return base * base * base
         return T.pow(base, kernel.element(b, i))
 

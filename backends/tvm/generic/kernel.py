@@ -49,7 +49,9 @@ class Tensor:
     def at(self, indices: Sequence[Expr]) -> Expr:
         """The element that stands at `indices` once the tensor is broadcast to that rank."""
         own = indices[len(indices) - self.type.rank :]
-        return self[[i64(0) if _is_one(d) else i for d, i in zip(self.type.shape, own, strict=True)]]
+        return self[
+            [i64(0) if _is_one(d) else i for d, i in zip(self.type.shape, own, strict=True)]
+        ]
 
     def store(self, indices: Sequence[Expr], value: Expr) -> None:
         """self[indices] = value."""
@@ -147,7 +149,11 @@ def _declare(node: Node, loops: Loops) -> Kernel:
         T.arg(name, variable)
     outputs = [argument(f"y{i}", value) for i, value in enumerate(node.outputs)]
     operands = [
-        o.map(lambda _: next(inputs)) if isinstance(o, Mask) else next(inputs) if isinstance(o, Value) else o
+        o.map(lambda _: next(inputs))
+        if isinstance(o, Mask)
+        else next(inputs)
+        if isinstance(o, Value)
+        else o
         for o in node.operands
     ]
     return Kernel(node, loops, sizes, tuple(operands), tuple(outputs))

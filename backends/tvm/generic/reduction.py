@@ -15,7 +15,7 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.generic.elementwise import extremum, is_float
 from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
-from tfgraph.backends.tvm.generic.loops import Indices, Loops, i64, known
+from tfgraph.backends.tvm.generic.loops import Indices, Loops, i64
 
 Expr = Any
 Combine = Callable[[Expr, Expr], Expr]

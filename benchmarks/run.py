@@ -1,0 +1,247 @@
+"""Side-by-side times: `make bench`, or `python benchmarks/run.py --help`.
+
+Each side runs in a process of its own, and they take turns: what disturbs the machine for a while
+disturbs all. Every workload's outputs are compared first, so that all sides compute the same thing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from probe import compile_probe, cpu_name
+from worker import SIDES
+from workloads import PROBE, WORKLOADS, Workload, environment, prepare
+
+TOLERANCE = 1e-3
+BURST_SECONDS, PAUSE_SECONDS = 0.3, 0.05
+"""Timed calls at a stretch, and a rest after them in which idle threads stop spinning."""
+
+
+class Worker:
+    """A side's process."""
+
+    def __init__(self, side: str, folder: Path, workload: Workload, threads: int) -> None:
+        """Start it, load the model and run it once."""
+        script = Path(__file__).with_name("worker.py")
+        command = [sys.executable, str(script), side, str(folder), workload.name, str(threads)]
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(threads),
+        )
+        self.side = side
+        self._receive()
+
+    def ask(self, **command: Any) -> dict[str, Any]:
+        """Send a command; its answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command) + "\n")
+        self._process.stdin.flush()
+        return self._receive()
+
+    def output(self, folder: Path) -> np.ndarray[Any, Any]:
+        """What the side computed."""
+        file = folder / f"{self.side}.npy"
+        self.ask(save=str(file))
+        found: np.ndarray[Any, Any] = np.load(file)
+        return found
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+
+    def _receive(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"the {self.side} side ended with exit status {self._process.wait()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Calls at a stretch: the median time of one, and the cores they kept busy on average."""
+
+    seconds: float
+    cores: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """What was measured of one workload: bursts by side, one a round. `dropped` rounds were left
+    out for want of cores; `worst` is the largest difference between the sides' outputs."""
+
+    workload: Workload
+    bursts: dict[str, list[Burst]]
+    dropped: int
+    worst: float
+    peak: float | None
+
+    def quartiles(self, side: str) -> list[float]:
+        """Seconds a call: first quartile, median, third quartile."""
+        return _quartiles([burst.seconds for burst in self.bursts[side]])
+
+    def ratios(self, side: str, other: str) -> list[float]:
+        """How many times as long the other side took, round by round: quartiles."""
+        pairs = zip(self.bursts[side], self.bursts[other], strict=True)
+        return _quartiles([theirs.seconds / ours.seconds for ours, theirs in pairs])
+
+    def cores(self, side: str) -> float:
+        """The median of the cores kept busy."""
+        return float(np.median([burst.cores for burst in self.bursts[side]]))
+
+
+def measure(
+    workload: Workload, folder: Path, sides: list[str], threads: int, rounds: int, cores: float
+) -> Result:
+    """Let the sides take turns; keep rounds in which every side had `cores` cores."""
+    workers = [Worker(side, folder, workload, threads) for side in sides]
+    try:
+        computed = {w.side: w.output(folder) for w in workers}
+        probe = computed.pop("peak", None)
+        worst = _difference(workload, computed)
+        calls = {}
+        for worker in workers:
+            once = float(np.median(worker.ask(calls=3)["wall"]))
+            calls[worker.side] = max(3, round(BURST_SECONDS / once))
+        kept: dict[str, list[Burst]] = {side: [] for side in sides}
+        dropped = 0
+        for _ in range(rounds):
+            taken = {worker.side: _burst(worker, calls[worker.side]) for worker in workers}
+            if min(burst.cores for burst in taken.values()) < cores:
+                dropped += 1
+                continue
+            for side, burst in taken.items():
+                kept[side].append(burst)
+    finally:
+        for worker in workers:
+            worker.close()
+    if dropped == rounds:
+        sys.exit(f"{workload.name}: no round had {cores} cores; the machine is busy")
+    peak = None
+    if probe is not None:
+        peak = float(probe[0]) / min(burst.seconds for burst in kept["peak"])
+    return Result(workload, kept, dropped, worst, peak)
+
+
+def _burst(worker: Worker, calls: int) -> Burst:
+    answer = worker.ask(calls=calls)
+    time.sleep(PAUSE_SECONDS)
+    return Burst(float(np.median(answer["wall"])), answer["cpu"] / sum(answer["wall"]))
+
+
+def _difference(workload: Workload, computed: dict[str, np.ndarray[Any, Any]]) -> float:
+    """The largest difference to the first side. Exits where it says that sides differ in kind."""
+    first, *others = computed.values()
+    worst = max((float(np.abs(first - other).max()) for other in others), default=0.0)
+    if not worst <= TOLERANCE:
+        sys.exit(f"{workload.name}: outputs differ by {worst:.2g}: {', '.join(computed)}")
+    return worst
+
+
+def _quartiles(values: list[float]) -> list[float]:
+    return [float(q) for q in np.quantile(values, [0.25, 0.5, 0.75])]
+
+
+def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
+    """One workload as plain data; times in milliseconds, [first quartile, median, third]."""
+    timed = [side for side in sides if side != "peak"]
+    return {
+        "workload": result.workload.name,
+        "rounds": len(result.bursts[timed[0]]),
+        "dropped": result.dropped,
+        "max_abs_difference": result.worst,
+        "peak_gflops": None if result.peak is None else result.peak / 1e9,
+        "sides": {
+            side: {
+                "ms": [1e3 * q for q in result.quartiles(side)],
+                "gflops": result.workload.flops / result.quartiles(side)[1] / 1e9,
+                "cores": result.cores(side),
+                "times_tfgraph": result.ratios("tfgraph", side) if "tfgraph" in timed else None,
+            }
+            for side in timed
+        },
+    }
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """The results in Markdown."""
+    lines = [
+        "| workload | side | ms (quartiles) | GFLOP/s | of peak | cores | time / tfgraph's |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        for side, found in result["sides"].items():
+            low, middle, high = found["ms"]
+            peak, ratio = result["peak_gflops"], found["times_tfgraph"]
+            share = "" if peak is None else f"{found['gflops'] / peak:.0%}"
+            times = "" if ratio is None else f"{ratio[1]:.2f} ({ratio[0]:.2f}-{ratio[2]:.2f})"
+            lines.append(
+                f"| {result['workload']} | {side} | {middle:.2f} ({low:.2f}-{high:.2f}) "
+                f"| {found['gflops']:.0f} | {share} | {found['cores']:.2f} | {times} |"
+            )
+    return "\n".join(lines)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Time tfgraph beside other programs.")
+    parser.add_argument("workloads", nargs="*", help=f"of {', '.join(WORKLOADS)}; default all")
+    parser.add_argument("--sides", default=",".join(SIDES), help="default %(default)s")
+    parser.add_argument("--rounds", type=int, default=15, help="default %(default)s")
+    parser.add_argument("--threads", type=int, default=2, help="default %(default)s")
+    parser.add_argument(
+        "--min-cores",
+        type=float,
+        default=0.0,
+        help="leave out rounds in which a side had fewer cores, such as 1.9: others took them",
+    )
+    parser.add_argument("--folder", type=Path, help="keep artifacts and weights, and reuse them")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    found = parser.parse_args()
+    for name, known in ((found.workloads, WORKLOADS), (found.sides.split(","), SIDES)):
+        if unknown := [n for n in name if n not in known]:
+            parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")
+    return found
+
+
+def main() -> None:
+    """Prepare each model, measure each workload, print."""
+    args = arguments()
+    sides = args.sides.split(",")
+    chosen = [WORKLOADS[name] for name in args.workloads or WORKLOADS]
+    results: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="tfgraph-bench-") as temporary:
+        base = args.folder or Path(temporary)
+        for workload in chosen:
+            folder = base / workload.model
+            if not folder.exists():
+                print(f"compiling {workload.model}", file=sys.stderr)
+                folder.mkdir(parents=True)
+                prepare(workload.model, folder)
+                compile_probe(folder / PROBE)
+            print(f"measuring {workload.name}", file=sys.stderr)
+            result = measure(workload, folder, sides, args.threads, args.rounds, args.min_cores)
+            results.append(to_json(result, sides))
+    if args.json:
+        print(json.dumps({"cpu": cpu_name(), "threads": args.threads, "results": results}))
+        return
+    peaks = [r["peak_gflops"] for r in results if r["peak_gflops"] is not None]
+    peak = f"; multiply-adds alone reach {max(peaks):.0f} GFLOP/s" if peaks else ""
+    print(f"{cpu_name()}, {args.threads} threads, float32{peak}\n\n{table(results)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""What is wrong with a model file is said with line and column, all of it in one go."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from tfgraph.errors import TfgraphError
+from tfgraph.model import read_model
+
+GOOD = (Path(__file__).parents[2] / "examples" / "encoder.yaml").read_text("utf-8")
+SMALL = "layers: 1\nwidth: 8\n"
+FREE = "inputs:\n  x: f32[batch,seq,8]\n"
+
+
+def errors_of(tmp_path: Path, content: str | bytes) -> list[str]:
+    """Each error as `line:column: message`."""
+    path = tmp_path / "model.yaml"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(TfgraphError) as caught:
+        read_model(path)
+    found: list[str] = []
+    for error in (caught.value, *caught.value.related):
+        assert error.location is not None
+        assert error.location.file == str(path)
+        found.append(f"{error.location.line}:{error.location.column}: {error.message}")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("layers: 1\nwidth: 8\nheads: seven\n", "3:8: heads: expected an integer, got 'seven'"),
+        ("layers: 1.0\nwidth: 8\n", "1:9: layers: expected an integer, got 1.0"),
+        ("layers: true\nwidth: 8\n", "1:9: layers: expected an integer, got true"),
+        ("layers:\nwidth: 8\n", "1:8: layers: expected an integer, got nothing"),
+        ("layers: [1]\nwidth: 8\n", "1:9: layers: expected an integer, got a list"),
+        ("width: 8\n", "1:1: layers is missing"),
+        (SMALL + "layerz: 3\n", "3:1: layerz: unknown key"),
+        (SMALL + "norm: {epz: 1}\n", "3:8: norm.epz: unknown key"),
+        (SMALL + "norm: rms\n", "3:7: norm: expected layer_norm or rms_norm, got 'rms'"),
+        (SMALL + "norm: {eps: small}\n",
+         "3:13: norm.eps: expected a finite number, or one such as rsqrt(64), got 'small'"),
+        (SMALL + "mask: [padding,\n  caussal]\n",
+         "4:3: mask[1]: expected padding, causal or window, got 'caussal'"),
+        (SMALL + "width: 9\n", "3:1: width: duplicate key"),
+        (SMALL + "norm: {eps: 1, eps: 2}\n", "3:16: eps: duplicate key"),
+        (SMALL + "heads: 3\n", "3:8: heads: 3 heads do not divide the width 8"),
+        (SMALL + "heads: 4\nkv_heads: 3\n",
+         "4:11: kv_heads: 4 query heads are not a multiple of 3 key/value heads"),
+        (SMALL + "hidden_states: on\n", "3:16: hidden_states: expected true or false, got 'on'"),
+        (SMALL + "activation: gelo\n",
+         "3:13: activation: expected relu, relu2, sigmoid, silu, gelu, gelu_tanh, quick_gelu or "
+         "tanh, got 'gelo'"),
+        (SMALL + "head: lm\n", "3:7: head: needs a vocabulary"),
+        (SMALL + "embedding: {norm: true}\n", "3:12: embedding: needs a vocabulary"),
+        (SMALL + "vocabulary: 9\nhead: classifier\n",
+         "4:7: head: a classifier needs labels, the number of classes"),
+        (SMALL + "vocabulary: 9\nembedding: {size: 4}\nhead: lm\n",
+         "5:7: head: cannot be tied: the embedding's size 4 is not the width 8"),
+        (SMALL + "positions: learned\n",
+         "3:12: positions: learned positions need a number of rows"),
+        (SMALL + "positions: {kind: learned, max: 8}\nsymbols:\n  seq: {max: 9}\n",
+         "5:14: symbols.seq.max: 9 is more than the 8 positions"),
+        (SMALL + "symbols: {bach: {min: 1}}\n", "3:17: symbols.bach: unknown symbol"),
+        (SMALL + "symbols: {seq: {min: 5, max: 4}}\n", "3:30: symbols.seq.max: is below min: 5"),
+        (SMALL + "symbols: {seq: {max: 4, example: 5}}\n",
+         "3:34: symbols.seq.example: is not between min and max"),
+        (SMALL + "mask: {kind: window}\n", "3:7: mask: the window has no bound"),
+        (SMALL + "name: two words\n",
+         "3:7: name: 'two words' is not a name of letters, digits and _"),
+        (SMALL + "weights: missing.safetensors\n",
+         "3:10: weights: missing.safetensors: cannot read weights: No such file or directory"),
+        (SMALL + "weights: model.bin\n",
+         "3:10: weights: model.bin is a pickle, which can run code when it is read: refused"),
+    ],
+)  # fmt: skip
+def test_one_mistake(tmp_path: Path, content: str, expected: str) -> None:
+    assert errors_of(tmp_path, content) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("", "1:1: the file is empty"),
+        ("# nothing\n", "1:1: the file is empty"),
+        ("- a\n", "1:1: expected a mapping such as `layers: 4`, got a list"),
+        ("hello\n", "1:1: expected a mapping such as `layers: 4`, got 'hello'"),
+        ("a: [1, 2\n", "2:1: not YAML: expected ',' or ']', but got '<stream end>'"),
+        ("a: b: c\n", "1:5: not YAML: mapping values are not allowed here"),
+        ("a: 1\nb: \x07\n", "2:4: not YAML: special characters are not allowed"),
+        (b"a: 1\nb: \xff\n", "2:4: not YAML: the text is not UTF-8"),
+        ("a: *b\n", "1:4: not YAML: found undefined alias 'b'"),
+        ("a: 1\n---\nb: 1\n", "2:1: not YAML: but found another document"),
+    ],
+)
+def test_not_a_model_at_all(tmp_path: Path, content: str | bytes, expected: str) -> None:
+    assert errors_of(tmp_path, content) == [expected]
+
+
+def test_all_mistakes_in_one_go(tmp_path: Path) -> None:
+    """Wrong keys don't hide what does not fit together among the right ones."""
+    content = GOOD.replace("heads: 4", "heads: 7").replace("ffn: 1024", "ffn: wide")
+    content += "layerz: 3\nlayers: 2\n"
+    line = content.splitlines().index("heads: 7") + 1
+    last = content.count("\n")
+    assert errors_of(tmp_path, content) == [
+        f"{line}:8: heads: 7 heads do not divide the width 256",
+        f"{line + 1}:6: ffn: expected an integer, got 'wide'",
+        f"{last - 1}:1: layerz: unknown key",
+        f"{last}:1: layers: duplicate key",
+    ]
+
+
+def test_the_text_has_excerpt_caret_and_hint(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text("layers: 1\nwidth: 8\nnorm:\n  kindd: rms_norm\n")
+    with pytest.raises(TfgraphError) as caught:
+        read_model(path)
+    assert str(caught.value) == (
+        f"{path}:4:3: error: norm.kindd: unknown key\n"
+        "      kindd: rms_norm\n"
+        "      ^\n"
+        "hint: did you mean 'kind'?"
+    )
+
+
+def bomb() -> str:
+    lines = ["a: &a [x,x,x,x,x,x,x,x,x]"]
+    for before, name in zip("abcdefgh", "bcdefghi", strict=True):
+        lines.append(f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (bomb(), "3:29: the file is refused: more than 16 aliases (*name)"),
+        ("a: &a [*a]\n", "1:4: the file is refused: an alias contains itself"),
+        ("[" * 100_000, "1:33: the file is refused: nested deeper than 32"),
+        ("a: " + "{a: " * 40, "1:128: the file is refused: nested deeper than 32"),
+        ("layers: " + "9" * 5000 + "\nwidth: 8\n", "1:9: a number with too many digits"),
+        (GOOD.replace("layers: 4", "layers: 1000000000"),
+         "5:9: layers: expected at most 1024, got 1000000000"),
+        (GOOD.replace("width: 256", "width: 99999999"),
+         "6:8: width: expected at most 131072, got 99999999"),
+        (GOOD.replace("vocabulary: 1000", "vocabulary: 999999999999"),
+         "13:13: vocabulary: expected at most 16777216, got 999999999999"),
+        ("layers: 1024\nwidth: 131072\nheads: 1\n",
+         "1:1: 211108106797056 parameters; at most 137438953472 are supported"),
+        ("layers: 1\nwidth: 65536\nheads: 1\n",
+         "1:1: 206160396288 bytes of seeded weights; at most 17179869184 are made up"),
+        (FREE + "weights: {w: 'f32[8,4000000000]'}\nnodes: {y: 'linear(x, w)'}\n"
+         "outputs: {y: y}\n", "3:1: 128000000000 bytes of seeded weights"),
+    ],
+)  # fmt: skip
+def test_bombs_and_absurd_sizes_take_no_memory(
+    tmp_path: Path, content: str, expected: str
+) -> None:
+    tracemalloc.start()
+    started = time.perf_counter()
+    found = errors_of(tmp_path, content)
+    taken = time.perf_counter() - started
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found[0].startswith(expected)
+    assert peak < 400e6
+    assert taken < 60
+
+
+def test_a_file_too_large_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text("#" * 5_000_000)
+    with pytest.raises(TfgraphError, match="a model file of 5000000 bytes"):
+        read_model(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (FREE + "nodes:\n  a: add(x, b)\n  b: relu(c)\n  c: neg(a)\noutputs: {y: a}\n",
+         ["4:3: a cycle: a -> c -> b -> a"]),
+        (FREE + "nodes:\n  a: relu(a)\noutputs: {y: a}\n", ["4:3: a cycle: a -> a"]),
+        (FREE + "nodes:\n  a: reluu(x)\n  b: softmax(x) {axs=1}\n  c: relu(q)\noutputs: {y: a}\n",
+         ["4:6: unknown op 'reluu'", "5:18: softmax has no attribute 'axs'",
+          "6:11: 'q' is not defined"]),
+        (FREE + "  y: f33[batch]\nweights:\n  w: f32[8,4\nnodes: {a: relu(x)}\noutputs: {y: a}\n",
+         ["3:6: unknown dtype 'f33'", "5:13: expected ',' or ']', found the end of the text"]),
+        (FREE + "weights:\n  w: f32[9,4]\nnodes:\n  a: linear(x, w)\n  b: relu(a)\n"
+         "  d, e: relu(x)\noutputs: {y: b}\n",
+         ["6:6: linear: the width of f32[batch,seq,8] is 8, expected 9",
+          "8:3: relu has 1 results, and 'd, e' names 2"]),
+        (FREE + "nodes: {a: relu(x), x: relu(a)}\noutputs: {y: a}\n", ["3:21: x: defined twice"]),
+        (FREE + "nodes: {a: relu(x)}\noutputs: {y: b}\n", ["4:14: 'b' is not defined"]),
+        (FREE + "nodes: {a: relu(x)}\noutputs: {y: a}\nconstraints: [seq < 4]\n",
+         ["5:15: constraints: expected == or <= between sizes, got 'seq < 4'"]),
+        (FREE + "nodes: {a: relu(x)}\n", ["1:1: outputs is missing"]),
+        (FREE + "nodes: {a: 3}\noutputs: {y: a}\n", ["3:12: nodes.a: expected a text, got 3"]),
+    ],
+)  # fmt: skip
+def test_free_form(tmp_path: Path, content: str, expected: list[str]) -> None:
+    found = errors_of(tmp_path, content)
+    assert len(found) == len(expected)
+    for got, want in zip(found, expected, strict=True):
+        assert got.startswith(want)
+
+
+ONE = (
+    "layers: 1\nwidth: 4\nheads: 1\nffn: 4\nnorm: rms_norm\nbias: false\n"
+    "weights:\n  file: w.safetensors\n  names:\n"
+)
+
+
+def write_weights(path: Path, **changes: np.ndarray | None) -> None:
+    names = ["attention.q", "attention.k", "attention.v", "attention.out", "ffn.up", "ffn.down"]
+    arrays = {f"layers.0.{n}.weight": np.ones((4, 4), np.float32) for n in names}
+    arrays |= {f"layers.0.{n}_norm.scale": np.ones(4, np.float32) for n in ("attention", "ffn")}
+    arrays |= {k: v for k, v in changes.items() if v is not None}
+    for name in [k for k, v in changes.items() if v is None]:
+        del arrays[name]
+    save_file(arrays, path)
+
+
+Q = "layers.0.attention.q.weight"
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "expected"),
+    [
+        ({}, "", None),
+        ({Q: None}, "", f"8:9: w.safetensors has no tensor '{Q}'"),
+        ({Q: np.ones((4, 5), np.float32)}, "", f"8:9: w.safetensors: '{Q}' is [4, 5], expected"),
+        ({Q: np.ones((4, 4), np.int64)}, "", f"8:9: w.safetensors: '{Q}' is i64, expected f32"),
+        ({"extra": np.ones(1, np.float32)}, "",
+         "8:9: w.safetensors: 'extra' is a tensor that no parameter uses"),
+        ({Q: None, "q": np.ones((4, 4), np.float32)}, f'    "{Q}": transpose(q)\n', None),
+        ({Q: None, "q": np.ones((4, 5), np.float32)}, f'    "{Q}": transpose(q)\n',
+         f"10:{len(Q) + 9}: w.safetensors: 'q' is [5, 4] after its rule, expected [4, 4], which "),
+        ({}, '    "layers.{i}.attention.z": a\n',
+         "10:31: the rule 'layers.{i}.attention.z' fits no parameter"),
+    ],
+)  # fmt: skip
+def test_weights(
+    tmp_path: Path, changes: dict[str, np.ndarray | None], names: str, expected: str | None
+) -> None:
+    write_weights(tmp_path / "w.safetensors", **changes)
+    content = ONE + names if names else ONE.replace("  names:\n", "")
+    if expected is None:
+        (tmp_path / "model.yaml").write_text(content)
+        made = read_model(tmp_path / "model.yaml")
+        assert not made.seeded
+        assert made.load()[Q].shape == (4, 4)
+        return
+    found = errors_of(tmp_path, content)
+    assert found[0].startswith(expected)
+
+
+def test_truncated_weights(tmp_path: Path) -> None:
+    path = tmp_path / "w.safetensors"
+    write_weights(path)
+    path.write_bytes(path.read_bytes()[:-10])
+    (found,) = errors_of(tmp_path, ONE.replace("  names:\n", ""))
+    assert found.startswith("8:9: weights: w.safetensors is truncated: 'layers.0.")
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "."])
+def test_files_that_are_not_there(tmp_path: Path, name: str) -> None:
+    with pytest.raises(TfgraphError, match="cannot read the model: (no such file|a folder)"):
+        read_model(tmp_path / name)

@@ -1,0 +1,255 @@
+"""Graphs that a rule must not fuse: each breaks one condition of one rule, and nothing else.
+
+Every case has a twin that fuses, so that no case declines for another reason than it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+import pytest
+
+import tfgraph.ops as ops
+from tfgraph.ir import Exact, Graph, exact
+from tfgraph.ir.mask import causal
+from tfgraph.passes import PASSES, run_pipeline
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Scaled dot-product attention on heads, with one thing about it changed."""
+
+    heads: int = 4
+    k_heads: int = 4
+    v_heads: int = 4
+    transposed: bool = True
+    perm: tuple[int, ...] = (0, 1, 3, 2)
+    scale: str = "mul"
+    cap: float | None = None
+    inverse: Exact | None = None
+    mask: str = "causal"
+    axis: int = -1
+    weights_read: bool = False
+    scores_read: bool = False
+    rank: int = 4
+    batch: int = 2
+
+    def graph(self) -> Graph:
+        """Square sizes (length 8, head size 8), so that a wrong axis changes no shape."""
+        with ops.graph("attention") as g:
+            lead = (2,) if self.rank == 4 else ()
+            q = g.input("q", "f32", *lead, self.heads, 8, 8)
+            k = g.input("k", "f32", *((self.batch,) if lead else ()), self.k_heads, 8, 8)
+            v = g.input("v", "f32", *lead, self.v_heads, 8, 8)
+            perm = self.perm if self.rank == 4 else (0, 2, 1)
+            scores = ops.matmul(q, ops.transpose(k, perm=perm) if self.transposed else k)
+            raw = scores
+            if self.scale == "mul":
+                scores = scores * 0.25
+            elif self.scale == "div":
+                scores = scores / 4
+            elif self.scale == "by tensor":
+                scores = scores * g.input("s", "f32")
+            if self.cap is not None:
+                inverse = self.inverse or Exact(Fraction(1) / Fraction(self.cap))
+                scores = ops.tanh(scores * inverse) * self.cap
+            if self.mask == "causal":
+                scores = ops.mask(scores, causal())
+            elif self.mask == "added":
+                scores = scores + g.input("m", "f32", 2, 1, 8, 8)
+            elif self.mask == "twice":
+                scores = ops.mask(ops.mask(scores, causal()), causal())
+            weights = ops.softmax(scores, axis=self.axis)
+            g.output("out", ops.matmul(weights, v))
+            if self.weights_read:
+                g.output("weights", weights)
+            if self.scores_read:
+                g.output("scores", raw)
+        return g.build()
+
+
+WHOLE = Attention()
+
+ATTENTION = {
+    "K not transposed": (
+        replace(WHOLE, transposed=False),
+        "K is not transposed, found the input %k",
+    ),
+    "K permuted otherwise": (
+        replace(WHOLE, heads=8, k_heads=8, v_heads=8, perm=(0, 2, 1, 3)),
+        "K is not transposed: perm is (0, 2, 1, 3), expected (0, 1, 3, 2)",
+    ),
+    "softmax over another axis": (
+        replace(WHOLE, axis=2),
+        "the softmax is over axis 2, not over the keys",
+    ),
+    "softmax over the heads": (
+        replace(WHOLE, axis=1),
+        "the softmax is over axis 1, not over the keys",
+    ),
+    "unknown mask": (
+        replace(WHOLE, mask="added"),
+        "unknown mask: expected mask or the scaled scores, found %3 = add",
+    ),
+    "masked twice": (replace(WHOLE, mask="twice"), "found %3 = mask"),
+    "second consumer of the weights": (
+        replace(WHOLE, weights_read=True),
+        "%4 = softmax is also read by the graph's outputs",
+    ),
+    "second consumer of the scores": (
+        replace(WHOLE, scores_read=True),
+        "%1 = matmul is also read by the graph's outputs",
+    ),
+    "heads of V differ": (replace(WHOLE, v_heads=1), "K has 4 heads and V 1"),
+    "scale is a tensor": (replace(WHOLE, scale="by tensor"), "the input %s is not a constant"),
+    "softcap with another inverse": (
+        replace(WHOLE, cap=30.0, inverse=exact(0.5)),
+        "the softcap is not c tanh(s / c): 0.5 is not 1/30",
+    ),
+    "no batch": (replace(WHOLE, rank=3, mask="none"), "not [batch, heads, length, d]"),
+    "batch of K broadcasts": (replace(WHOLE, batch=1), "batch"),
+}
+
+FUSES = {
+    "plain": WHOLE,
+    "divided": replace(WHOLE, scale="div"),
+    "no scale": replace(WHOLE, scale="none"),
+    "no mask": replace(WHOLE, mask="none"),
+    "softcap": replace(WHOLE, cap=30.0),
+}
+
+
+def fuse(graph: Graph, name: str) -> tuple[dict[str, int], list[str]]:
+    """What a pass applied, and the reasons for what it declined."""
+    _, (report,) = run_pipeline(graph, [PASSES[name]()])
+    return report.applied, [d.reason for d in report.declined]
+
+
+@pytest.mark.parametrize("case", FUSES.values(), ids=FUSES)
+def test_attention_fuses(case: Attention) -> None:
+    applied, declined = fuse(case.graph(), "fuse-attention")
+    assert applied.get("fuse-attention") == 1
+    assert not declined
+
+
+@pytest.mark.parametrize(("case", "reason"), ATTENTION.values(), ids=ATTENTION)
+def test_attention_declines(case: Attention, reason: str) -> None:
+    applied, declined = fuse(case.graph(), "fuse-attention")
+    assert "fuse-attention" not in applied
+    assert len(declined) == 1
+    assert reason in declined[0]
+
+
+def test_grouped_heads_fuse() -> None:
+    with ops.graph("grouped") as g:
+        q = g.input("q", "f32", 2, 4, 8, 8)
+        k, v = g.input("k", "f32", 2, 2, 8, 8), g.input("v", "f32", 2, 2, 8, 8)
+        k, v = ops.repeat_heads(k, 4), ops.repeat_heads(v, 4)
+        g.output("o", ops.matmul(ops.softmax(ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2)))), v))
+    fused, (report,) = run_pipeline(g.build(), [PASSES["fuse-attention"]()])
+    assert report.applied["fuse-attention"] == 1
+    node = next(n for n in fused.nodes if n.op == "attention")
+    assert (node.attrs["heads"], node.attrs["kv_heads"]) == (4, 2)
+
+
+NORMS = ("layer_norm", "rms_norm")
+
+
+def norm_graph(op: str, *, b: tuple[int, ...] = (2, 8), order: bool = False, moved: bool = False,
+               shift: tuple[int, ...] | None = None, read: bool = False, plus: bool = True) -> Graph:
+    """norm(a + b) with one thing changed."""
+    with ops.graph("norm") as g:
+        x, y = g.input("a", "f32", 2, 8), g.input("b", "f32", *b)
+        if shift is not None:
+            x = x + g.input("shift", "f32", *shift)
+        total = (y + x if order else x + y) if plus else x * y
+        summed = ops.transpose(total, perm=(1, 0)) if moved else total
+        scale = g.param("scale", "f32", 2 if moved else 8)
+        g.output("out", getattr(ops, op)(summed, scale))
+        if read:
+            g.output("sum", total)
+    return g.build()
+
+
+@pytest.mark.parametrize("op", NORMS)
+@pytest.mark.parametrize("order", [False, True])
+def test_add_norm_fuses_in_either_order(op: str, order: bool) -> None:
+    applied, declined = fuse(norm_graph(op, order=order), "fuse-add-norm")
+    assert sum(applied.values()) == 1
+    assert not declined
+
+
+@pytest.mark.parametrize("op", NORMS)
+def test_add_norm_returns_a_sum_that_is_read(op: str) -> None:
+    graph, (report,) = run_pipeline(norm_graph(op, read=True), [PASSES["fuse-add-norm"]()])
+    assert sum(report.applied.values()) == 1
+    (node,) = graph.nodes
+    assert node.attrs["keep_sum"] is True
+    assert len(node.outputs) == 2
+
+
+@pytest.mark.parametrize("op", NORMS)
+def test_add_norm_folds_a_row_in(op: str) -> None:
+    graph, _ = run_pipeline(norm_graph(op, shift=(8,)), [PASSES["fuse-add-norm"]()])
+    (node,) = graph.nodes
+    assert [v.name for v in node.inputs] == ["a", "b", "scale", "shift"]
+
+
+@pytest.mark.parametrize("op", NORMS)
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"b": (8,)}, "the add broadcasts"),
+        ({"b": (1, 8)}, "the add broadcasts"),
+        ({"moved": True}, "the norm is over another axis"),
+        ({"plus": False}, "= mul"),
+    ],
+    ids=["row", "broadcast", "another axis", "no add"],
+)
+def test_add_norm_declines(op: str, change: dict[str, object], reason: str) -> None:
+    applied, declined = fuse(norm_graph(op, **change), "fuse-add-norm")  # type: ignore[arg-type]
+    assert not applied
+    assert len(declined) == 1
+    assert reason in declined[0]
+
+
+def test_add_norm_does_not_take_a_matrix_for_a_row() -> None:
+    graph, (report,) = run_pipeline(
+        norm_graph("layer_norm", shift=(2, 8)), [PASSES["fuse-add-norm"]()]
+    )
+    assert sum(report.applied.values()) == 1
+    assert [n.op for n in graph.nodes] == ["add", "add_layer_norm"]
+
+
+def linear_graph(*, read: bool = False, between: bool = False, act: str = "gelu") -> Graph:
+    """gelu(linear(x))."""
+    with ops.graph("linear") as g:
+        x = g.input("x", "f32", 2, 8)
+        h = ops.linear(x, g.param("w", "f32", 8, 8))
+        y = h * exact(2) if between else h
+        g.output("y", getattr(ops, act)(y))
+        if read:
+            g.output("h", h)
+    return g.build()
+
+
+@pytest.mark.parametrize("act", ops.ACTIVATIONS)
+def test_activation_fuses(act: str) -> None:
+    applied, declined = fuse(linear_graph(act=act), "fuse-linear-activation")
+    assert applied == {"fuse-linear-activation": 1}
+    assert not declined
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"read": True}, "%0 = linear is also read by the graph's outputs"),
+        ({"between": True}, "expected linear, found %1 = mul"),
+        ({"act": "exp"}, ""),
+    ],
+)
+def test_activation_declines(change: dict[str, object], reason: str) -> None:
+    applied, declined = fuse(linear_graph(**change), "fuse-linear-activation")  # type: ignore[arg-type]
+    assert not applied
+    assert [reason] == declined if reason else not declined

@@ -1,0 +1,121 @@
+"""Inputs of a call: from .npy files, else made by each input's generator, of sizes that agree.
+
+Imports numpy and tfgraph.runtime, and nothing that is not needed to run an artifact.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError, nearest
+from tfgraph.runtime.examples import example
+from tfgraph.runtime.sizes import bind_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tfgraph.runtime.sizes import Port, SymbolRange
+
+    NDArray = np.ndarray[Any, np.dtype[Any]]
+
+
+def parse_dims(texts: Sequence[str] | None, symbols: Mapping[str, SymbolRange]) -> dict[str, int]:
+    """`--dim NAME=SIZE` as sizes by symbol."""
+    sizes: dict[str, int] = {}
+    for text in texts or ():
+        name, equals, number = text.partition("=")
+        if not equals or not number.strip().isdecimal():
+            raise TfgraphError(f"--dim {text}: expected NAME=SIZE, such as seq=128")
+        if name not in symbols:
+            raise TfgraphError(
+                f"--dim {text}: the model has no symbol '{name}'", hint=_known(name, list(symbols))
+            )
+        if name in sizes:
+            raise TfgraphError(f"--dim {text}: '{name}' is given twice")
+        sizes[name] = int(number)
+    return sizes
+
+
+def read_inputs(texts: Sequence[str] | None, ports: Sequence[Port]) -> dict[str, NDArray]:
+    """`--input NAME=FILE.npy` as arrays by name, of the ports' dtypes and ranks."""
+    expected = {port.name: port for port in ports}
+    arrays: dict[str, NDArray] = {}
+    for text in texts or ():
+        name, equals, file = text.partition("=")
+        if not equals or not file:
+            raise TfgraphError(f"--input {text}: expected NAME=FILE.npy")
+        if name not in expected:
+            raise TfgraphError(
+                f"the model has no input '{name}'", hint=_known(name, list(expected))
+            )
+        if name in arrays:
+            raise TfgraphError(f"--input {text}: '{name}' is given twice")
+        arrays[name] = _checked(expected[name], _read_array(name, Path(file)))
+    return arrays
+
+
+def complete(
+    ports: Sequence[Port],
+    symbols: Mapping[str, SymbolRange],
+    constraints: Sequence[str],
+    given: Mapping[str, NDArray],
+    dims: Mapping[str, int],
+    seed: int,
+) -> tuple[dict[str, NDArray], dict[str, int]]:
+    """All inputs, and the size of every symbol.
+
+    Sizes come from `dims` and from the shapes of given inputs, else they are the example sizes.
+    They are checked before anything is made, so that an absurd size takes no memory.
+    """
+    told = {
+        dim
+        for port in ports
+        if port.name in given
+        for dim in port.shape
+        if isinstance(dim, str)
+    }
+    rest = {name: s.example for name, s in symbols.items() if name not in told}
+    shapes = {name: array.shape for name, array in given.items()}
+    known = [port for port in ports if port.name in given]
+    sizes = bind_sizes(known, shapes, symbols, constraints, {**rest, **dims})
+    arrays = {
+        port.name: given[port.name] if port.name in given else example(port, sizes, seed)
+        for port in ports
+    }
+    return arrays, sizes
+
+
+def _read_array(name: str, path: Path) -> NDArray:
+    """The array of a file, which is mapped first: a header that promises more than the file holds
+    is refused before memory is taken."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(6)
+        if start[:2] == b"PK":
+            raise TfgraphError(
+                f"--input {name}: {path} is an .npz archive, expected one .npy array",
+                hint="save one of its arrays with numpy.save",
+            )
+        if start != b"\x93NUMPY":
+            raise TfgraphError(f"--input {name}: {path} is not a .npy file")
+        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+    except OSError as cause:
+        raise TfgraphError(f"--input {name}: {path}: {cause.strerror or cause}") from cause
+    except (ValueError, EOFError, SyntaxError, OverflowError) as cause:
+        raise TfgraphError(f"--input {name}: {path} cannot be read: {cause}") from cause
+
+
+def _checked(port: Port, array: NDArray) -> NDArray:
+    if array.dtype != np.dtype(port.dtype):
+        raise TfgraphError(
+            f"input '{port.name}' is {array.dtype}, expected {port.dtype}",
+            hint=f"convert it with .astype('{port.dtype}')",
+        )
+    return array.astype(port.dtype, copy=False)
+
+
+def _known(name: str, names: list[str]) -> str:
+    return nearest(name, names) or f"it has {', '.join(names) or 'none'}"

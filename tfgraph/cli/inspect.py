@@ -1,0 +1,177 @@
+"""`tfgraph inspect`: the graph of a model or artifact as text or a picture, its cost, its fusion.
+
+May import: api, backends.base, passes, text, draw, cost, runtime.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfgraph.cli.options import DimOption, ModelOrArtifact, PassesOption, Session, verb
+from tfgraph.cli.output import size
+from tfgraph.cli.report import print_passes, print_ports
+from tfgraph.cli.source import is_artifact, read_source, short_path
+from tfgraph.errors import TfgraphError
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Graph
+    from tfgraph.passes import PassReport
+
+
+class Format(str, Enum):
+    """What `--format` takes."""
+
+    text = "text"
+    dot = "dot"
+    mermaid = "mermaid"
+
+
+@verb
+def inspect(
+    session: Session,
+    model: ModelOrArtifact,
+    format: Annotated[
+        Format | None, typer.Option("--format", "-f", help="how to show the graph [default: text]")
+    ] = None,
+    fused: Annotated[bool, typer.Option("--fused", help="after the default passes")] = False,
+    passes: PassesOption = None,
+    fusion: Annotated[
+        bool, typer.Option("--fusion", help="what the passes fuse, what not, and why")
+    ] = False,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="parameters, FLOPs and bytes by part and by op")
+    ] = False,
+    dim: DimOption = None,
+) -> int:
+    """Show a graph, what it costs, what fuses. For an artifact, also what it holds."""
+    if is_artifact(model):
+        return _inspect_artifact(session, model, format, fused or fusion or passes is not None, cost, dim)
+    read = read_source(session, model)
+    graph, reports = read.graph, list[Any]()
+    if fused or fusion or passes is not None:
+        from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
+
+        pipeline = DEFAULT_PIPELINE if passes is None else passes
+        graph, reports = run_pipeline(read.graph, parse_pipeline(pipeline))
+    shown = read.graph if fusion and not fused and passes is None else graph
+    found = _describe(shown, format)
+    if fusion:
+        found["fusion"] = [report.to_json() for report in reports]
+    if format is not None or not (fusion or cost):
+        _print_graph(session, shown, format)
+    if fusion:
+        print_passes(session, read.graph, graph, reports)
+    if cost:
+        _print_cost(session, shown, dim, found)
+    session.object(found)
+    return 0
+
+
+def _inspect_artifact(
+    session: Session,
+    spec: str,
+    format: Format | None,
+    passes: bool,
+    cost: bool,
+    dim: list[str] | None,
+) -> int:
+    """The graph that was compiled, and the manifest in short."""
+    if passes:
+        raise TfgraphError(
+            f"{spec} is an artifact: its passes ran when it was compiled",
+            hint="it shows the graph after them; passes.json in it is their report",
+        )
+    from tfgraph.runtime import format as layout
+    from tfgraph.runtime.sizes import Port, SymbolRange
+    from tfgraph.text import parse_graph
+
+    session.load_plugins()
+    folder = Path(spec)
+    manifest = layout.read_manifest(folder)
+    text = layout.read_checked(folder, layout.GRAPH, manifest["files"][layout.GRAPH])
+    graph = parse_graph(text.decode(), str(folder / layout.GRAPH))
+    if format is None:
+        ports = [
+            [Port(p["name"], p["dtype"], tuple(p["shape"]), p.get("generator", "")) for p in manifest[k]]
+            for k in ("inputs", "outputs")
+        ]
+        symbols = {
+            name: SymbolRange(s["min"], s["max"], s["example"])
+            for name, s in manifest["symbols"].items()
+        }
+        _print_manifest(session, folder, manifest)
+        print_ports(session, ports[0], ports[1], symbols)
+        session.print()
+    found = {"manifest": manifest, **_describe(graph, format)}
+    if format is not None or not cost:
+        _print_graph(session, graph, format)
+    if cost:
+        _print_cost(session, graph, dim, found)
+    session.object(found)
+    return 0
+
+
+def _print_manifest(session: Session, folder: Path, manifest: dict[str, Any]) -> None:
+    target = " ".join(filter(None, (manifest["target"], manifest.get("arch"))))
+    if "cpu" in manifest:
+        target += f" {manifest['cpu']['mcpu']}"
+    files = [p for p in folder.rglob("*") if p.is_file()]
+    tools = ", ".join(f"{name} {version}" for name, version in manifest["tools"].items())
+    shown = session.style(short_path(folder), "bold")
+    session.print(f"{shown}: {manifest['name']} for {target}, {size(sum(p.stat().st_size for p in files))}")
+    session.print(f"  by {tools}")
+    session.print(f"  sha256 {manifest['sha256']}")
+
+
+def _describe(graph: Graph, format: Format | None) -> dict[str, Any]:
+    """The object for `--json`."""
+    from tfgraph.backends.base import input_ports, output_ports, symbol_ranges
+
+    return {
+        "name": graph.name,
+        "nodes": len(graph.nodes),
+        "ops": dict(Counter(node.op for node in graph.nodes).most_common()),
+        "inputs": [_port(p) for p in input_ports(graph)],
+        "outputs": [_port(p) for p in output_ports(graph)],
+        "symbols": {
+            name: {"min": s.low, "max": s.high, "example": s.example}
+            for name, s in symbol_ranges(graph).items()
+        },
+        "format": (format or Format.text).value,
+        "graph": _drawn(graph, format),
+    }
+
+
+def _port(port: Any) -> dict[str, Any]:
+    return {"name": port.name, "dtype": port.dtype, "shape": list(port.shape)}
+
+
+def _drawn(graph: Graph, format: Format | None) -> str:
+    if format in (None, Format.text):
+        from tfgraph.text import print_graph
+
+        return print_graph(graph)
+    from tfgraph.draw import to_dot, to_mermaid
+
+    return to_dot(graph) if format is Format.dot else to_mermaid(graph)
+
+
+def _print_graph(session: Session, graph: Graph, format: Format | None) -> None:
+    session.print(_drawn(graph, format).rstrip("\n"))
+
+
+def _print_cost(
+    session: Session, graph: Graph, dim: list[str] | None, found: dict[str, Any]
+) -> None:
+    from tfgraph.backends.base import symbol_ranges
+    from tfgraph.cli.inputs import parse_dims
+    from tfgraph.cost import cost
+
+    counted = cost(graph, parse_dims(dim, symbol_ranges(graph)))
+    found["cost"] = counted.to_json()
+    session.print(str(counted))

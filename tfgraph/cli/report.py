@@ -1,0 +1,154 @@
+"""What several verbs print about a graph: its head, its ports, what the passes did.
+
+May import: ir, backends.base, passes, cost; output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgraph.cli.output import Output, at_sizes, columns, count, plural, size
+from tfgraph.cli.source import short_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tfgraph.ir import Graph
+    from tfgraph.model import Model
+    from tfgraph.passes import Declined, PassReport
+    from tfgraph.runtime.sizes import Port, SymbolRange
+
+_EACH = 3  # places of a reason that are printed without --verbose
+
+
+def print_model(out: Output, spec: str, model: Model) -> None:
+    """What was read."""
+    from tfgraph.backends.base import input_ports, output_ports, symbol_ranges
+    from tfgraph.cost import cost
+
+    graph = model.graph
+    parameters = int(cost(graph, {}).total.parameters)
+    stored = (
+        "no parameters"
+        if not graph.params
+        else f"{count(parameters)} parameters, {'seeded' if model.seeded else 'from a file'}"
+    )
+    head = out.style(short_path(spec), "bold")
+    out.print(f"{head}: {graph.name}, {plural(len(graph.nodes), 'node')}, {stored}")
+    print_ports(out, input_ports(graph), output_ports(graph), symbol_ranges(graph))
+    for constraint in graph.constraints:
+        out.print(f"  requires {constraint}")
+
+
+def print_ports(
+    out: Output,
+    inputs: Sequence[Port],
+    outputs: Sequence[Port],
+    symbols: Mapping[str, SymbolRange],
+) -> None:
+    """Inputs, outputs and symbols as a table."""
+    rows = [("input", p.name, _type(p), p.fill) for p in inputs]
+    rows += [("output", p.name, _type(p), "") for p in outputs]
+    rows += [
+        ("size", name, f"{s.low} to {s.high}", f"example {s.example}") for name, s in symbols.items()
+    ]
+    out.rows(rows)
+
+
+def print_passes(out: Output, before: Graph, after: Graph, reports: Sequence[PassReport]) -> None:
+    """Each pass with how often its rules applied, then what could not be fused, and why."""
+    head = out.style("passes", "bold")
+    if not reports:
+        out.print(f"{head}  none ran")
+        return
+    out.print(f"{head}  {len(before.nodes)} -> {plural(len(after.nodes), 'node')}")
+    rows: list[tuple[str, str, str]] = []
+    for report in reports:
+        rules = ", ".join(f"{rule} {n}" for rule, n in report.applied.items())
+        rows.append((report.name, str(sum(report.applied.values())), rules))
+    names, numbers = (max(len(row[i]) for row in rows) for i in (0, 1))
+    for name, number, rules in rows:
+        for i, line in enumerate(_wrap(rules, 74 - names - numbers)):
+            start = (name, number) if i == 0 else ("", "")
+            out.print(f"  {start[0].ljust(names)}  {start[1].rjust(numbers)}  {line}".rstrip())
+    print_declined(out, [d for report in reports for d in report.declined])
+
+
+def print_declined(out: Output, declined: Sequence[Declined]) -> None:
+    """Near-misses, those of one rule and reason together."""
+    groups: dict[tuple[str, str], list[Declined]] = {}
+    for item in declined:
+        # A reason that names the place itself differs from place to place.
+        groups.setdefault((item.rule, item.reason), []).append(item)
+    if not groups:
+        return
+    out.print(out.style("not fused", "bold"))
+    for (rule, reason), items in groups.items():
+        out.print(f"  {rule}: {reason}")
+        shown = items if out.verbose else items[:_EACH]
+        out.rows(
+            [
+                ("at", item.at, short_location(item) if item.location else "")
+                for item in shown
+            ],
+            indent=4,
+        )
+        if len(items) > len(shown):
+            out.print(f"    and {len(items) - len(shown)} more, which -v lists")
+
+
+def short_location(declined: Declined) -> str:
+    """The place of a near-miss, its file as a person would write it here."""
+    where = declined.location
+    return "" if where is None else str(type(where)(short_path(where.file), where.line, where.column))
+
+
+def peak_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """The most bytes of activations that are alive at once: each from the node that makes it to
+    the last that reads it, outputs to the end. Weights, and what is computed from them, apart."""
+    weights = graph.weight_values
+    nodes = [n for n in graph.nodes if not weights.issuperset(n.outputs)]
+    last = {v: i for i, node in enumerate(nodes) for v in node.inputs}
+    last |= {v: len(nodes) for v in graph.output_values}
+    alive = {i.value for i in graph.inputs}
+    peak = 0
+    for i, node in enumerate(nodes):
+        alive.update(node.outputs)
+        peak = max(peak, sum(_bytes(v.type, sizes) for v in alive))
+        alive = {v for v in alive if last.get(v, -1) > i}
+    return peak
+
+
+def print_memory(out: Output, graph: Graph, weight_bytes: int, sizes: dict[str, int]) -> None:
+    """Weights as they are stored, and activations at the example sizes."""
+    at = f" at {at_sizes(sizes)}" if sizes else ""
+    out.print(f"{out.style('memory', 'bold')}  weights {size(weight_bytes)}, activations "
+              f"{size(peak_bytes(graph, sizes))}{at}")
+
+
+def _bytes(type_: object, sizes: Mapping[str, int]) -> int:
+    from tfgraph.ir import TensorType, product
+
+    assert isinstance(type_, TensorType)
+    return (product(type_.shape).evaluate(sizes) * type_.dtype.bits + 7) // 8
+
+
+def _type(port: Port) -> str:
+    return f"{port.dtype}[{','.join(map(str, port.shape))}]"
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, max(width, 24), break_long_words=False, break_on_hyphens=False) or [""]
+
+
+__all__ = [
+    "columns",
+    "peak_bytes",
+    "print_declined",
+    "print_memory",
+    "print_model",
+    "print_passes",
+    "print_ports",
+]

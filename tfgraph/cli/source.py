@@ -1,0 +1,91 @@
+"""The MODEL argument: a model to read, or an artifact.
+
+May import: model, backends.base, runtime, errors.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfgraph.errors import TfgraphError
+
+if TYPE_CHECKING:
+    from tfgraph.backends.base import Target
+    from tfgraph.cli.options import Session
+    from tfgraph.model import Model
+
+_SUFFIX = ".tfgraph"
+
+
+def is_artifact(spec: str) -> bool:
+    """Whether the argument names a compiled artifact, a damaged one included. Imports nothing."""
+    path = Path(spec)
+    return path.is_dir() and ((path / "manifest.json").exists() or path.suffix == _SUFFIX)
+
+
+def read_source(session: Session, spec: str) -> Model:
+    """The model, read with the plugins loaded. Raises TfgraphError for an artifact."""
+    if is_artifact(spec):
+        raise TfgraphError(
+            f"{spec} is an artifact, expected a model", hint="name what it was compiled from"
+        )
+    session.load_plugins()
+    from tfgraph.model import load_source
+
+    return load_source(spec)
+
+
+def choose_target(
+    model: Model,
+    name: str | None,
+    *,
+    arch: str | None = None,
+    mcpu: str | None = None,
+    threads: int | None = None,
+) -> Target:
+    """The target asked for, else the model file's, else the CPU; for CUDA with an architecture and
+    where that came from. Raises TfgraphError for what does not exist or go together."""
+    from tfgraph.backends import find_backend
+    from tfgraph.backends.base import Target
+
+    chosen = name or model.target or "cpu"
+    with _place(model, "target", from_file=name is None and model.target is not None):
+        find_backend(chosen)
+    if arch is not None and chosen != "cuda":
+        raise TfgraphError(
+            f"--arch is for --target cuda, not {chosen}",
+            hint="--mcpu names a CPU" if chosen == "cpu" else None,
+        )
+    if mcpu is not None and chosen != "cpu":
+        raise TfgraphError(f"--mcpu is for --target cpu, not {chosen}")
+    if chosen != "cuda":
+        return Target(chosen, mcpu=mcpu, threads=threads)
+    from tfgraph.backends.tvm.cuda.arch import default_arch
+
+    with _place(model, "arch", from_file=arch is None and model.arch is not None):
+        found, origin = default_arch(arch, model.arch)
+    return Target(chosen, arch=found.name, arch_origin=origin, threads=threads)
+
+
+class _place:  # noqa: N801 - reads as a statement
+    """Gives errors inside the block the place of a key of the model file."""
+
+    def __init__(self, model: Model, key: str, *, from_file: bool) -> None:
+        self._location = model.locations.get(key) if from_file else None
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TfgraphError) and error.location is None:
+            error.location = self._location
+
+
+def short_path(path: Path | str) -> str:
+    """The path as a person would write it here: relative where that is shorter."""
+    text = str(path)
+    if not os.path.isabs(text):
+        return text
+    relative = os.path.relpath(text)
+    return relative if len(relative) < len(text) else text

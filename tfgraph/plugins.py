@@ -1,0 +1,112 @@
+"""Extensions from outside: installed packages with entry points, and `--plugin file.py`.
+
+    [project.entry-points."tfgraph.ops"]            cube = "my_package.ops"
+    [project.entry-points."tfgraph.passes"]         fold-cubes = "my_package.passes:FoldCubes"
+    [project.entry-points."tfgraph.rules"]          "simplify.cube" = "my_package.rules:cube_of_one"
+    [project.entry-points."tfgraph.backends"]       toy = "my_package.backend:ToyBackend"
+    [project.entry-points."tfgraph.architectures"]  toynet = "my_package.toynet"
+
+Loading an op, or a module, is enough where a decorator registers it. A pass is a class; a rule
+names the pass it joins before the first dot (one rule or a list of them); a backend is a class or
+function of no arguments, called when its target is asked for. May import: backends.base, passes,
+errors.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import logging
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.errors import Location, TfgraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from importlib.metadata import EntryPoint
+
+# In this order: a rule may use an op, and joins a pass.
+GROUPS = (
+    "tfgraph.ops",
+    "tfgraph.passes",
+    "tfgraph.rules",
+    "tfgraph.backends",
+    "tfgraph.architectures",
+)
+log = logging.getLogger("tfgraph")
+_loaded: set[object] = set()
+
+
+def load_plugins(files: Sequence[str | Path] = ()) -> None:
+    """Load every installed extension and the given files, each once.
+
+    An installed one that fails is left out with a warning; for a file, TfgraphError is raised at
+    the line that failed.
+    """
+    for group in GROUPS:
+        for point in importlib.metadata.entry_points(group=group):
+            key = (group, point.name, point.value)
+            if key not in _loaded:
+                _loaded.add(key)
+                try:
+                    _load_entry_point(group, point)
+                except Exception as error:
+                    log.warning("the extension %s of %s does not load: %s", point.name, group, error)
+    for file in files:
+        path = Path(file).resolve()
+        if path not in _loaded:
+            _load_file(Path(file))
+            _loaded.add(path)
+
+
+def _load_entry_point(group: str, point: EntryPoint) -> None:
+    if group == "tfgraph.backends":
+        from tfgraph.backends.base import register_backend
+
+        register_backend(point.name, lambda: point.load()())
+        return
+    value: Any = point.load()
+    if group == "tfgraph.passes" and isinstance(value, type):
+        from tfgraph.passes import register_pass
+
+        register_pass(value)
+    elif group == "tfgraph.rules":
+        from tfgraph.passes import Rule, add_rule
+
+        for rule in [value] if isinstance(value, Rule) else value:
+            add_rule(point.name.partition(".")[0], rule)
+
+
+def _load_file(path: Path) -> None:
+    """Run a Python file as a module, its folder first on the import path while it runs."""
+    where = Location(str(path))
+    if not path.is_file():
+        raise TfgraphError("no such plugin", where)
+    name = f"tfgraph_plugin_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise TfgraphError("a plugin is a Python file, such as plugin.py", where)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except TfgraphError as error:
+        error.location = error.location or where
+        raise
+    except SyntaxError as error:
+        place = Location(str(path), error.lineno or 0, error.offset or 0)
+        raise TfgraphError(f"not Python: {error.msg}", place) from error
+    except Exception as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if _is(f.filename, path)]
+        place = Location(str(path), (lines[-1] if lines else 0) or 0)
+        raise TfgraphError(f"{type(error).__name__}: {error}", place) from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+
+
+def _is(filename: str, path: Path) -> bool:
+    return Path(filename).resolve() == path.resolve()
