@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.ir import Graph, Value
+from tfgraph.ir import Dim, Graph, Value, dim_min
 from tfgraph.runtime.sizes import Port, SymbolRange
 
 NDArray = np.ndarray[Any, Any]
@@ -160,23 +160,21 @@ def symbol_ranges(graph: Graph) -> dict[str, SymbolRange]:
     return {name: SymbolRange(s.low, s.high, s.default) for name, s in found.items()}
 
 
-def _port(name: str, value: Value, fill: str, limit: int | None) -> Port:
+def _port(name: str, value: Value, fill: str, limit: int | str | None) -> Port:
     shape = tuple(int(d) if d.is_const else str(d) for d in value.type.shape)
     return Port(name, value.type.dtype.value, shape, fill, limit)
 
 
-def _limit(graph: Graph, value: Value) -> int | None:
+def _limit(graph: Graph, value: Value) -> int | str | None:
     """The fewest rows of the tables that the value indexes."""
-    rows: list[int] = []
+    rows: list[Dim] = []
     for user in graph.users.get(value, ()):
         if user.op == "embedding" and user.operands[0] == value:
-            table = user.inputs[1]
-            size = table.type.shape[0]
+            rows.append(user.inputs[1].type.shape[0])
         elif user.op == "take" and user.operands[1] == value:
             axis = user.attrs["axis"]
-            size = user.inputs[0].type.shape[axis]  # type: ignore[index]
-        else:
-            continue
-        if size.is_const:
-            rows.append(int(size))
-    return min(rows, default=None)
+            rows.append(user.inputs[0].type.shape[axis])  # type: ignore[index]
+    if not rows:
+        return None
+    least = dim_min(*rows)
+    return int(least) if least.is_const else str(least)

@@ -21,10 +21,10 @@ from tfgraph.backends.base import (
     output_ports,
     symbol_ranges,
 )
-from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate
-from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes
+from tfgraph.runtime.inputs import check_inputs
+from tfgraph.runtime.sizes import Port, SymbolRange
 
 
 @dataclass
@@ -48,7 +48,8 @@ class NumpyExecutable:
         """The outputs by name."""
         wanted = {o.value.name for o in self.graph.outputs}
         found = {v.name: a for v, _, a in self.trace(inputs, dims, keep=wanted)}
-        return {o.name: found[o.value.name] for o in self.graph.outputs}
+        # Copies: an output is never an input, a weight, a view of one, or another output.
+        return {o.name: np.array(found[o.value.name], order="C") for o in self.graph.outputs}
 
     def trace(
         self,
@@ -58,10 +59,8 @@ class NumpyExecutable:
     ) -> Iterator[tuple[Value, Node | None, NDArray]]:
         """Every value in order with the node that made it, inputs and parameters first; only those
         named in `keep` where it is given."""
-        arrays = {port.name: self._check(port, inputs) for port in self.inputs}
-        shapes = {name: array.shape for name, array in arrays.items()}
         constraints = [str(c) for c in self.graph.constraints]
-        sizes = bind_sizes(self.inputs, shapes, self.symbols, constraints, dims or {})
+        arrays, sizes = check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
         arrays |= {p.value.name: self.weights[p.value.name] for p in self.graph.params}
         given = {name: FloatArray(self._wide(array)) for name, array in arrays.items()}
         sources = [i.value for i in self.graph.inputs] + [p.value for p in self.graph.params]
@@ -81,17 +80,6 @@ class NumpyExecutable:
     def _wide(self, array: NDArray) -> NDArray:
         wide = self.exact and array.dtype.kind == "f"
         return array.astype(np.float64) if wide else array
-
-    def _check(self, port: Port, inputs: Mapping[str, Any]) -> NDArray:
-        if port.name not in inputs:
-            raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
-        array = np.asarray(inputs[port.name])
-        if str(array.dtype) != port.dtype:
-            raise TfgraphError(
-                f"input '{port.name}' is {array.dtype}, expected {port.dtype}",
-                hint=f"convert it with .astype('{port.dtype}')",
-            )
-        return array
 
 
 class NumpyBackend(Backend):

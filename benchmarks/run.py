@@ -72,9 +72,11 @@ class Worker:
 
 @dataclass(frozen=True)
 class Burst:
-    """Calls at a stretch: the median time of one, and the cores they kept busy on average."""
+    """Calls at a stretch: the median time of one, and the CPU time of one on average. On a busy
+    machine the CPU time with one thread still tells; waiting threads that spin count too."""
 
     seconds: float
+    cpu: float
     cores: float
 
 
@@ -98,9 +100,9 @@ class Result:
         pairs = zip(self.bursts[side], self.bursts[other], strict=True)
         return _quartiles([theirs.seconds / ours.seconds for ours, theirs in pairs])
 
-    def cores(self, side: str) -> float:
-        """The median of the cores kept busy."""
-        return float(np.median([burst.cores for burst in self.bursts[side]]))
+    def median(self, side: str, what: str) -> float:
+        """The median over the rounds of a field of `Burst`."""
+        return float(np.median([getattr(burst, what) for burst in self.bursts[side]]))
 
 
 def measure(
@@ -139,7 +141,8 @@ def measure(
 def _burst(worker: Worker, calls: int) -> Burst:
     answer = worker.ask(calls=calls)
     time.sleep(PAUSE_SECONDS)
-    return Burst(float(np.median(answer["wall"])), answer["cpu"] / sum(answer["wall"]))
+    wall, cpu = answer["wall"], answer["cpu"]
+    return Burst(float(np.median(wall)), cpu / len(wall), cpu / sum(wall))
 
 
 def _difference(workload: Workload, computed: dict[str, np.ndarray[Any, Any]]) -> float:
@@ -168,7 +171,8 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
             side: {
                 "ms": [1e3 * q for q in result.quartiles(side)],
                 "gflops": result.workload.flops / result.quartiles(side)[1] / 1e9,
-                "cores": result.cores(side),
+                "cpu_ms": 1e3 * result.median(side, "cpu"),
+                "cores": result.median(side, "cores"),
                 "times_tfgraph": result.ratios("tfgraph", side) if "tfgraph" in timed else None,
             }
             for side in timed
@@ -179,8 +183,8 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> str:
     """The results in Markdown."""
     lines = [
-        "| workload | side | ms (quartiles) | GFLOP/s | of peak | cores | time / tfgraph's |",
-        "|---|---|---|---|---|---|---|",
+        "| workload | side | ms (quartiles) | GFLOP/s | of peak | CPU ms | cores | to tfgraph |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
         for side, found in result["sides"].items():
@@ -190,7 +194,8 @@ def table(results: list[dict[str, Any]]) -> str:
             times = "" if ratio is None else f"{ratio[1]:.2f} ({ratio[0]:.2f}-{ratio[2]:.2f})"
             lines.append(
                 f"| {result['workload']} | {side} | {middle:.2f} ({low:.2f}-{high:.2f}) "
-                f"| {found['gflops']:.0f} | {share} | {found['cores']:.2f} | {times} |"
+                f"| {found['gflops']:.0f} | {share} | {found['cpu_ms']:.2f} | {found['cores']:.2f} "
+                f"| {times} |"
             )
     return "\n".join(lines)
 
@@ -240,7 +245,10 @@ def main() -> None:
         return
     peaks = [r["peak_gflops"] for r in results if r["peak_gflops"] is not None]
     peak = f"; multiply-adds alone reach {max(peaks):.0f} GFLOP/s" if peaks else ""
-    print(f"{cpu_name()}, {args.threads} threads, float32{peak}\n\n{table(results)}")
+    print(f"{cpu_name()}, threads: {args.threads}, float32{peak}\n\n{table(results)}\n")
+    rounds = ", ".join(f"{r['workload']} {r['rounds']} (dropped {r['dropped']})" for r in results)
+    worst = max(r["max_abs_difference"] for r in results)
+    print(f"Rounds: {rounds}. Outputs differ by at most {worst:.1g}.")
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from workloads import ARTIFACT, PROBE, WEIGHTS, WORKLOADS, NDArray, Workload
@@ -37,7 +38,7 @@ def tfgraph_side(folder: Path, workload: Workload, threads: int) -> Forward:
     from tfgraph.runtime.model import load
 
     model = load(folder / ARTIFACT, threads=threads)
-    inputs = workload.inputs()
+    inputs: dict[str, Any] = {**workload.inputs()}
     return lambda: model(**inputs)["last_hidden_state"]
 
 
@@ -49,7 +50,7 @@ def peak_side(folder: Path, workload: Workload, threads: int) -> Forward:
 
     def forward() -> NDArray:
         probe()
-        return np.float64([probe.flops])
+        return np.array([probe.flops], np.float64)
 
     return forward
 

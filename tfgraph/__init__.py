@@ -49,12 +49,25 @@ else:
     _MODULES = {"blocks", "errors", "ops"}
     _HOMES = {
         "tfgraph.api": (
-            "Comparison", "CompileReport", "Verification", "build", "compare", "compile", "verify",
+            "Comparison",
+            "CompileReport",
+            "Verification",
+            "build",
+            "compare",
+            "compile",
+            "verify",
         ),
         "tfgraph.errors": ("CheckFailed", "MissingTool", "TfgraphError"),
         "tfgraph.ir": ("Fill", "Graph"),
         "tfgraph.ir.mask": (
-            "alibi", "bias", "causal", "dense", "padding", "prefix", "segments", "window",
+            "alibi",
+            "bias",
+            "causal",
+            "dense",
+            "padding",
+            "prefix",
+            "segments",
+            "window",
         ),
         "tfgraph.model": ("Model", "load_source"),
         "tfgraph.ops": ("Builder", "graph"),

@@ -54,7 +54,9 @@ def load_plugins(files: Sequence[str | Path] = ()) -> None:
                 try:
                     _load_entry_point(group, point)
                 except Exception as error:
-                    log.warning("the extension %s of %s does not load: %s", point.name, group, error)
+                    log.warning(
+                        "%s, an extension (%s), does not load: %s", point.name, group, error
+                    )
     for file in files:
         path = Path(file).resolve()
         if path not in _loaded:
@@ -101,8 +103,9 @@ def _load_file(path: Path) -> None:
         place = Location(str(path), error.lineno or 0, error.offset or 0)
         raise TfgraphError(f"not Python: {error.msg}", place) from error
     except Exception as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if _is(f.filename, path)]
-        place = Location(str(path), (lines[-1] if lines else 0) or 0)
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno or 0 for frame in frames if _is(frame.filename, path)]
+        place = Location(str(path), lines[-1] if lines else 0)
         raise TfgraphError(f"{type(error).__name__}: {error}", place) from error
     finally:
         sys.path.remove(str(path.resolve().parent))

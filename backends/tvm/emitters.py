@@ -114,12 +114,8 @@ def _emit_norm(
         keep_sum=keep_sum,
     )
     kernel = low.kernel(shape, lambda: low.kernels.norm(node.op, shape), node.op)
-    given = {"a": a, "b": b, "shift": shift, "scale": scale, "bias": bias}
-    arguments = [
-        low.rows(given[name]) if name in ("a", "b") else low.value(given[name])
-        for name in low.kernels.norm_order
-        if given[name] is not None
-    ]
+    arguments = [low.rows(v) for v in (a, b) if v is not None]
+    arguments += [low.value(v) for v in (scale, bias, shift) if v is not None]
     rows = tensor("f32", product(a.type.shape[:-1]), shape.width)
     results = low.call(kernel, arguments, [rows] * len(node.outputs))
     for value, var in zip(node.outputs, results, strict=True):

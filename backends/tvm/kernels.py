@@ -87,12 +87,10 @@ class Kernels(ABC):
     def matmul(self, a: Sequence[int | str], b: Sequence[int | str]) -> PrimFunc:
         """The product of two activations of these shapes: a, b, the result."""
 
-    norm_order: tuple[str, ...]
-    """The order of a norm's arguments: a, b (m, width), shift, scale, bias (width,)."""
-
     @abstractmethod
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
-        """A norm of rows: the arguments that are asked for in `norm_order`, then the results."""
+        """A norm of rows: a, b (m, width), scale, bias, shift (width,), those that are asked for,
+        then the results."""
 
     @abstractmethod
     def softmax(self, width: int | None) -> PrimFunc:

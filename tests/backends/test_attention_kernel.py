@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from helpers.kernels import compile_kernels
 
-from tfgraph.backends.tvm.cpu.attention import AttentionShape, attention, compact_keys
+from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
+from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.cpu.attention_mask import (
     Alibi,
     Causal,

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from helpers.kernels import compile_kernels
 
-from tfgraph.backends.tvm.cpu.norm import NormShape, norm
+from tfgraph.backends.tvm.cpu.norm import norm
+from tfgraph.backends.tvm.kernels import NormShape
 from tfgraph.backends.tvm.cpu.softmax import softmax
 from tfgraph.backends.tvm.target import cpu_machine
 
@@ -23,14 +24,14 @@ ROWS = (1, 2, 7, 33, 600)
 EPS = 1e-5
 
 ONE_RESULT = {f"layer{n}": NormShape("layer", n, EPS) for n in WIDTHS}
-ONE_RESULT |= {f"rms{n}": NormShape("rms", n, EPS, shift=False) for n in (1, 33, 64, 129, 384)}
-for add, bias, scale, shift in itertools.product((False, True), repeat=4):
-    key = "".join("absh"[i] for i, on in enumerate((add, bias, scale, shift)) if on)
-    kind = "layer" if shift or bias else "rms"
-    ONE_RESULT[f"parts_{key}"] = NormShape(kind, 50, EPS, add, bias, scale, shift)
+ONE_RESULT |= {f"rms{n}": NormShape("rms", n, EPS, bias=False) for n in (1, 33, 64, 129, 384)}
+for add, shift, scale, bias in itertools.product((False, True), repeat=4):
+    key = "".join("absh"[i] for i, on in enumerate((add, shift, scale, bias)) if on)
+    kind = "layer" if bias or shift else "rms"
+    ONE_RESULT[f"parts_{key}"] = NormShape(kind, 50, EPS, add, shift, scale, bias)
 TWO_RESULTS = {
-    "layer": NormShape("layer", 65, EPS, add=True, bias=True, keep_sum=True),
-    "rms": NormShape("rms", 64, EPS, add=True, shift=False, keep_sum=True),
+    "layer": NormShape("layer", 65, EPS, add=True, shift=True, keep_sum=True),
+    "rms": NormShape("rms", 64, EPS, add=True, bias=False, keep_sum=True),
 }
 
 
@@ -54,7 +55,7 @@ def inputs(shape: NormShape, rows: int, seed: int) -> dict[str, Any]:
     wanted = {"a": (rows, shape.width)}
     if shape.add:
         wanted["b"] = (rows, shape.width)
-    for name in ("bias", "scale", "shift"):
+    for name in ("scale", "bias", "shift"):
         if getattr(shape, name):
             wanted[name] = (shape.width,)
     return {name: random.standard_normal(size).astype(np.float32) for name, size in wanted.items()}
@@ -62,13 +63,13 @@ def inputs(shape: NormShape, rows: int, seed: int) -> dict[str, Any]:
 
 def reference(shape: NormShape, arrays: dict[str, Any]) -> Any:
     a = {name: array.astype(np.float64) for name, array in arrays.items()}
-    x = a["a"] + a.get("b", 0.0) + a.get("bias", 0.0)
+    x = a["a"] + a.get("b", 0.0) + a.get("shift", 0.0)
     if shape.kind == "layer":
         centred = x - x.mean(-1, keepdims=True)
         y = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + shape.eps)
     else:
         y = x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.eps)
-    return x, y * a.get("scale", 1.0) + a.get("shift", 0.0)
+    return x, y * a.get("scale", 1.0) + a.get("bias", 0.0)
 
 
 @pytest.mark.parametrize("name", ONE_RESULT)
@@ -99,7 +100,7 @@ def test_layer_norm_with_a_mean_far_larger_than_the_spread(norms: Program, width
     shape = ONE_RESULT[f"layer{width}"]
     for mean, spread in [(1e4, 1.0), (1e6, 1.0), (-3e3, 0.01), (1e18, 1e13), (0.0, 1e18)]:
         a = (mean + spread * random.standard_normal((9, width))).astype(np.float32)
-        arrays = {"a": a, "scale": np.ones(width, np.float32), "shift": np.zeros(width, np.float32)}
+        arrays = {"a": a, "scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
         (out,) = norms.call(f"layer{width}", list(arrays.values()))
         assert np.abs(out - reference(shape, arrays)[1]).max() <= 3e-6, (mean, spread)
 
@@ -117,7 +118,7 @@ def test_constant_rows_give_the_shift(norms: Program) -> None:
     arrays = inputs(ONE_RESULT["layer33"], 4, seed=2)
     arrays["a"][:] = np.array([[0.1], [-7.3], [3e5], [0.0]], np.float32)
     (out,) = norms.call("layer33", list(arrays.values()))
-    assert np.array_equal(out, np.broadcast_to(arrays["shift"], out.shape))
+    assert np.array_equal(out, np.broadcast_to(arrays["bias"], out.shape))
 
 
 @pytest.mark.parametrize("name", ["layer33", "rms384", "parts_absh"])

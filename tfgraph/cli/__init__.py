@@ -104,15 +104,18 @@ def _dispatch(arguments: list[str], session: Session) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except _UsageMistake as mistake:
+        if type(mistake).__name__ == "NoArgsIsHelpError":  # its message is the help
+            session.print(str(mistake))
+            return 2
         raise _usage(mistake, command) from None
 
 
 def _usage(mistake: Any, command: Any) -> TfgraphError:
     """A mistake in the arguments as an error of ours."""
     context = mistake.ctx
-    if type(mistake).__name__ == "NoArgsIsHelpError":  # its message is the help
-        return UsageError("a command is missing", hint=f"`{context.command_path} --help` lists them")
     message = str(mistake.format_message()).strip()
+    # What typer's own validation prefixes its reasons with.
+    message = message.replace(": Value error, ", ": ").replace(": Input should", ": should")
     possible = getattr(mistake, "possibilities", None)
     hint = f"did you mean '{possible[0]}'?" if possible else None
     if possible:

@@ -43,7 +43,11 @@ def doctor(session: Session) -> int:
     """Say what works on this machine."""
     findings: list[Finding] = []
     checks: list[Callable[[], list[Finding]]] = [
-        _system, _packages, _cpu, _cuda, _compiler,
+        _system,
+        _packages,
+        _cpu,
+        _cuda,
+        _compiler,
     ]
     with session.progress("looking around"):
         for check in checks:
@@ -170,7 +174,7 @@ def _cuda() -> list[Finding]:
     return [
         device,
         Finding(
-            "nvcc", nvcc is not None, nvcc or "none", "not needed to compile; only to build .cu files"
+            "nvcc", nvcc is not None, nvcc or "none", "not needed to compile, only to build .cu"
         ),
     ]
 

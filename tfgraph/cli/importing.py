@@ -43,7 +43,8 @@ def import_hf(
         return 0
     write_text(output, text)
     session.object({"model": str(output), "text": text})
-    session.print(str(output) if session.quiet else f"wrote {output}; next: tfgraph compile {output}")
+    done = f"wrote {output}; next: tfgraph compile {output}"
+    session.print(str(output) if session.quiet else done)
     return 0
 
 

@@ -71,11 +71,7 @@ def complete(
     They are checked before anything is made, so that an absurd size takes no memory.
     """
     told = {
-        dim
-        for port in ports
-        if port.name in given
-        for dim in port.shape
-        if isinstance(dim, str)
+        dim for port in ports if port.name in given for dim in port.shape if isinstance(dim, str)
     }
     rest = {name: s.example for name, s in symbols.items() if name not in told}
     shapes = {name: array.shape for name, array in given.items()}

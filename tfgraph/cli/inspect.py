@@ -6,7 +6,7 @@ May import: api, backends.base, passes, text, draw, cost, runtime.
 from __future__ import annotations
 
 from collections import Counter
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,16 +14,15 @@ import typer
 
 from tfgraph.cli.options import DimOption, ModelOrArtifact, PassesOption, Session, verb
 from tfgraph.cli.output import size
-from tfgraph.cli.report import print_passes, print_ports
+from tfgraph.cli.report import print_graph_ports, print_passes
 from tfgraph.cli.source import is_artifact, read_source, short_path
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
     from tfgraph.ir import Graph
-    from tfgraph.passes import PassReport
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """What `--format` takes."""
 
     text = "text"
@@ -50,7 +49,12 @@ def inspect(
 ) -> int:
     """Show a graph, what it costs, what fuses. For an artifact, also what it holds."""
     if is_artifact(model):
-        return _inspect_artifact(session, model, format, fused or fusion or passes is not None, cost, dim)
+        if fused or fusion or passes is not None:
+            raise TfgraphError(
+                f"{model} is an artifact: its passes ran when it was compiled",
+                hint="it shows the graph after them; passes.json in it is their report",
+            )
+        return _inspect_artifact(session, model, format, cost, dim)
     read = read_source(session, model)
     graph, reports = read.graph, list[Any]()
     if fused or fusion or passes is not None:
@@ -76,18 +80,11 @@ def _inspect_artifact(
     session: Session,
     spec: str,
     format: Format | None,
-    passes: bool,
     cost: bool,
     dim: list[str] | None,
 ) -> int:
     """The graph that was compiled, and the manifest in short."""
-    if passes:
-        raise TfgraphError(
-            f"{spec} is an artifact: its passes ran when it was compiled",
-            hint="it shows the graph after them; passes.json in it is their report",
-        )
     from tfgraph.runtime import format as layout
-    from tfgraph.runtime.sizes import Port, SymbolRange
     from tfgraph.text import parse_graph
 
     session.load_plugins()
@@ -96,16 +93,8 @@ def _inspect_artifact(
     text = layout.read_checked(folder, layout.GRAPH, manifest["files"][layout.GRAPH])
     graph = parse_graph(text.decode(), str(folder / layout.GRAPH))
     if format is None:
-        ports = [
-            [Port(p["name"], p["dtype"], tuple(p["shape"]), p.get("generator", "")) for p in manifest[k]]
-            for k in ("inputs", "outputs")
-        ]
-        symbols = {
-            name: SymbolRange(s["min"], s["max"], s["example"])
-            for name, s in manifest["symbols"].items()
-        }
         _print_manifest(session, folder, manifest)
-        print_ports(session, ports[0], ports[1], symbols)
+        print_graph_ports(session, graph)
         session.print()
     found = {"manifest": manifest, **_describe(graph, format)}
     if format is not None or not cost:
@@ -123,7 +112,8 @@ def _print_manifest(session: Session, folder: Path, manifest: dict[str, Any]) ->
     files = [p for p in folder.rglob("*") if p.is_file()]
     tools = ", ".join(f"{name} {version}" for name, version in manifest["tools"].items())
     shown = session.style(short_path(folder), "bold")
-    session.print(f"{shown}: {manifest['name']} for {target}, {size(sum(p.stat().st_size for p in files))}")
+    total = size(sum(p.stat().st_size for p in files))
+    session.print(f"{shown}: {manifest['name']} for {target}, {total}")
     session.print(f"  by {tools}")
     session.print(f"  sha256 {manifest['sha256']}")
 

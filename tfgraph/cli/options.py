@@ -25,7 +25,9 @@ ModelArgument = Annotated[
 ModelOrArtifact = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", show_default=False, help="a model (YAML, file.py:name, text) or an artifact"
+        metavar="MODEL",
+        show_default=False,
+        help="a model (YAML, file.py:name, text), or an artifact",
     ),
 ]
 InputOption = Annotated[
@@ -42,7 +44,7 @@ ThreadsOption = Annotated[
 ]
 PassesOption = Annotated[
     str | None,
-    typer.Option("--passes", metavar="LIST", help="passes to run, such as simplify,fuse-attention,dce"),
+    typer.Option("--passes", metavar="LIST", help="passes to run, such as simplify,cse,dce"),
 ]
 
 

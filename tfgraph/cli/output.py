@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.errors import TfgraphError, render
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from typing import TextIO
+    from collections.abc import Callable, Generator, Sequence
+    from typing import Self, TextIO
 
 _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
 _PREFIXES = ("", "Ki", "Mi", "Gi", "Ti")
@@ -36,7 +36,7 @@ class Output:
         self._pause: Callable[[], None] = lambda: None
 
     @classmethod
-    def of(cls, arguments: Sequence[str]) -> Output:
+    def of(cls, arguments: Sequence[str]) -> Self:
         """The output that the arguments ask for, found before they are parsed: mistakes in them
         are printed by it."""
 
@@ -56,7 +56,9 @@ class Output:
             self._pause()
             print(text)
 
-    def rows(self, rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: int = 2) -> None:
+    def rows(
+        self, rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: int = 2
+    ) -> None:
         """Part of the result as a table; the columns in `right` are aligned to the right."""
         for line in columns(rows, right, indent):
             self.print(line)
@@ -86,7 +88,7 @@ class Output:
         return self.style("ok", "green") if ok else self.style("FAILED", "bold", "red")
 
     @contextmanager
-    def progress(self, doing: str) -> Iterator[Callable[[str], None]]:
+    def progress(self, doing: str) -> Generator[Callable[[str], None]]:
         """Show what is being done while it lasts; call the result to say something new. Shown on
         a terminal, or with `--verbose`."""
         if self.quiet or not (self.verbose or sys.stderr.isatty()):
@@ -219,4 +221,5 @@ def at_sizes(sizes: dict[str, int]) -> str:
 
 def _printable(text: str) -> str:
     """The text without control characters, which could move the cursor or change colours."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    shown = (c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(shown)

@@ -5,25 +5,26 @@ May import: ir, backends.base, passes, cost; output.
 
 from __future__ import annotations
 
+import textwrap
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfgraph.cli.output import Output, at_sizes, columns, count, plural, size
+from tfgraph.cli.output import Output, at_sizes, count, plural, size
 from tfgraph.cli.source import short_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tfgraph.ir import Graph
+    from tfgraph.ir import Graph, TensorType
     from tfgraph.model import Model
     from tfgraph.passes import Declined, PassReport
-    from tfgraph.runtime.sizes import Port, SymbolRange
+    from tfgraph.runtime.sizes import Port
 
 _EACH = 3  # places of a reason that are printed without --verbose
 
 
 def print_model(out: Output, spec: str, model: Model) -> None:
     """What was read."""
-    from tfgraph.backends.base import input_ports, output_ports, symbol_ranges
     from tfgraph.cost import cost
 
     graph = model.graph
@@ -35,24 +36,22 @@ def print_model(out: Output, spec: str, model: Model) -> None:
     )
     head = out.style(short_path(spec), "bold")
     out.print(f"{head}: {graph.name}, {plural(len(graph.nodes), 'node')}, {stored}")
-    print_ports(out, input_ports(graph), output_ports(graph), symbol_ranges(graph))
-    for constraint in graph.constraints:
-        out.print(f"  requires {constraint}")
+    print_graph_ports(out, graph)
 
 
-def print_ports(
-    out: Output,
-    inputs: Sequence[Port],
-    outputs: Sequence[Port],
-    symbols: Mapping[str, SymbolRange],
-) -> None:
-    """Inputs, outputs and symbols as a table."""
-    rows = [("input", p.name, _type(p), p.fill) for p in inputs]
-    rows += [("output", p.name, _type(p), "") for p in outputs]
+def print_graph_ports(out: Output, graph: Graph) -> None:
+    """Inputs, outputs and symbols as a table, and what is required of sizes."""
+    from tfgraph.backends.base import input_ports, output_ports, symbol_ranges
+
+    rows = [("input", p.name, _type(p), p.fill) for p in input_ports(graph)]
+    rows += [("output", p.name, _type(p), "") for p in output_ports(graph)]
     rows += [
-        ("size", name, f"{s.low} to {s.high}", f"example {s.example}") for name, s in symbols.items()
+        ("size", name, f"{s.low} to {s.high}", f"example {s.example}")
+        for name, s in symbol_ranges(graph).items()
     ]
     out.rows(rows)
+    for constraint in graph.constraints:
+        out.print(f"  requires {constraint}")
 
 
 def print_passes(out: Output, before: Graph, after: Graph, reports: Sequence[PassReport]) -> None:
@@ -87,10 +86,7 @@ def print_declined(out: Output, declined: Sequence[Declined]) -> None:
         out.print(f"  {rule}: {reason}")
         shown = items if out.verbose else items[:_EACH]
         out.rows(
-            [
-                ("at", item.at, short_location(item) if item.location else "")
-                for item in shown
-            ],
+            [("at", item.at, short_location(item) if item.location else "") for item in shown],
             indent=4,
         )
         if len(items) > len(shown):
@@ -100,7 +96,7 @@ def print_declined(out: Output, declined: Sequence[Declined]) -> None:
 def short_location(declined: Declined) -> str:
     """The place of a near-miss, its file as a person would write it here."""
     where = declined.location
-    return "" if where is None else str(type(where)(short_path(where.file), where.line, where.column))
+    return "" if where is None else str(replace(where, file=short_path(where.file)))
 
 
 def peak_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
@@ -122,14 +118,15 @@ def peak_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
 def print_memory(out: Output, graph: Graph, weight_bytes: int, sizes: dict[str, int]) -> None:
     """Weights as they are stored, and activations at the example sizes."""
     at = f" at {at_sizes(sizes)}" if sizes else ""
-    out.print(f"{out.style('memory', 'bold')}  weights {size(weight_bytes)}, activations "
-              f"{size(peak_bytes(graph, sizes))}{at}")
+    out.print(
+        f"{out.style('memory', 'bold')}  weights {size(weight_bytes)}, activations "
+        f"{size(peak_bytes(graph, sizes))}{at}"
+    )
 
 
-def _bytes(type_: object, sizes: Mapping[str, int]) -> int:
-    from tfgraph.ir import TensorType, product
+def _bytes(type_: TensorType, sizes: Mapping[str, int]) -> int:
+    from tfgraph.ir import product
 
-    assert isinstance(type_, TensorType)
     return (product(type_.shape).evaluate(sizes) * type_.dtype.bits + 7) // 8
 
 
@@ -138,17 +135,5 @@ def _type(port: Port) -> str:
 
 
 def _wrap(text: str, width: int) -> list[str]:
-    import textwrap
-
-    return textwrap.wrap(text, max(width, 24), break_long_words=False, break_on_hyphens=False) or [""]
-
-
-__all__ = [
-    "columns",
-    "peak_bytes",
-    "print_declined",
-    "print_memory",
-    "print_model",
-    "print_passes",
-    "print_ports",
-]
+    width = max(width, 24)
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -50,7 +50,7 @@ def run(
     threads: ThreadsOption = None,
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="for a model: numpy, cpu, ... [default: its own, else cpu]"),
+        typer.Option(metavar="NAME", help="for a model: numpy, cpu [default: its own, else cpu]"),
     ] = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="print every value, as the reference computes it")
@@ -75,9 +75,7 @@ def run(
 
     dims = parse_dims(dim, executable.symbols)
     given = read_inputs(inputs, executable.inputs)
-    arrays, sizes = complete(
-        executable.inputs, executable.symbols, constraints, given, dims, seed
-    )
+    arrays, sizes = complete(executable.inputs, executable.symbols, constraints, given, dims, seed)
     if trace:
         from tfgraph.cli.trace import traced
 

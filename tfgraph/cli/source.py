@@ -51,7 +51,7 @@ def choose_target(
     from tfgraph.backends.base import Target
 
     chosen = name or model.target or "cpu"
-    with _place(model, "target", from_file=name is None and model.target is not None):
+    with _Place(model, "target", from_file=name is None and model.target is not None):
         find_backend(chosen)
     if arch is not None and chosen != "cuda":
         raise TfgraphError(
@@ -64,12 +64,12 @@ def choose_target(
         return Target(chosen, mcpu=mcpu, threads=threads)
     from tfgraph.backends.tvm.cuda.arch import default_arch
 
-    with _place(model, "arch", from_file=arch is None and model.arch is not None):
+    with _Place(model, "arch", from_file=arch is None and model.arch is not None):
         found, origin = default_arch(arch, model.arch)
     return Target(chosen, arch=found.name, arch_origin=origin, threads=threads)
 
 
-class _place:  # noqa: N801 - reads as a statement
+class _Place:
     """Gives errors inside the block the place of a key of the model file."""
 
     def __init__(self, model: Model, key: str, *, from_file: bool) -> None:

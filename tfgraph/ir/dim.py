@@ -120,6 +120,10 @@ class Dim:
         return int(self.substitute(sizes))
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if not self.terms:
             return "0"
         text = ""

@@ -6,7 +6,7 @@ May import: define, trace, xp, ir, errors.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Mask, Node, Value, map_operand

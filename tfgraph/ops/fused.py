@@ -32,9 +32,13 @@ if TYPE_CHECKING:
     from tfgraph.ops.array import Array
 
 
+_activation = activation  # an attribute of that name hides it below
+
+
 def _linear_activation(
     x: TensorType, weight: TensorType, bias: TensorType | None = None, *, activation: str
 ) -> TensorType:
+    _activation(activation)
     return infer_linear(x, weight, bias)
 
 
@@ -44,9 +48,6 @@ def linear_activation(
 ) -> Array:
     """activation(x W + b)."""
     return _activation(activation)(linear(x, weight, bias))
-
-
-_activation = activation
 
 
 def _attention_flops(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import DType, TensorType, product
+from tfgraph.ir import DType, TensorType, as_dim, product
 from tfgraph.ops import xp
 from tfgraph.ops.define import op
 from tfgraph.ops.infer import broadcast_shapes, normal_axis, replace_axis, require_dim, same_dtype
@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from tfgraph.ops.array import Array
 
 
+def _free(*types: TensorType, **attrs: object) -> Dim:
+    """Moving computes nothing."""
+    return as_dim(0)
+
+
 def _reshape(x: TensorType, *, shape: tuple[Dim, ...]) -> TensorType:
     if product(x.shape) != product(shape):
         result = x.with_shape(shape)
@@ -26,7 +31,7 @@ def _reshape(x: TensorType, *, shape: tuple[Dim, ...]) -> TensorType:
     return x.with_shape(shape)
 
 
-@op(infer=_reshape, onnx="Reshape")
+@op(infer=_reshape, onnx="Reshape", flops=_free)
 def reshape(x: Array, /, *, shape: Sequence[DimLike]) -> Array:
     """The same elements in row-major order under another shape of as many elements."""
     return x.reshape(shape)
@@ -38,7 +43,7 @@ def _transpose(x: TensorType, *, perm: tuple[int, ...]) -> TensorType:
     return x.with_shape(x.shape[p] for p in perm)
 
 
-@op(infer=_transpose, onnx="Transpose")
+@op(infer=_transpose, onnx="Transpose", flops=_free)
 def transpose(x: Array, /, *, perm: Sequence[int]) -> Array:
     """Axis i of the result is axis perm[i] of x."""
     return x.transpose(perm)
@@ -50,7 +55,7 @@ def _broadcast_to(x: TensorType, *, shape: tuple[Dim, ...]) -> TensorType:
     return x.with_shape(shape)
 
 
-@op(infer=_broadcast_to, onnx="Expand")
+@op(infer=_broadcast_to, onnx="Expand", flops=_free)
 def broadcast_to(x: Array, /, *, shape: Sequence[DimLike]) -> Array:
     """Axes of size 1 repeated, and axes added in front, up to `shape`."""
     return x.broadcast(shape)
@@ -71,7 +76,7 @@ def _concat(*parts: TensorType, axis: int) -> TensorType:
     return replace_axis(parts[0], at, total)
 
 
-@op(infer=_concat, onnx="Concat")
+@op(infer=_concat, onnx="Concat", flops=_free)
 def concat(*parts: Array, axis: int) -> Array:
     """The parts one after another along `axis`."""
     return parts[0].join(parts[1:], axis)
@@ -85,7 +90,7 @@ def _slice(x: TensorType, *, axis: int, start: Dim, stop: Dim) -> TensorType:
     return replace_axis(x, at, stop - start)
 
 
-@op(infer=_slice)
+@op(infer=_slice, flops=_free)
 def slice_(x: Array, /, *, axis: int, start: DimLike = 0, stop: DimLike) -> Array:
     """Elements start <= i < stop along `axis`."""
     return x.slice(axis, start, stop)
@@ -97,7 +102,7 @@ def _take(x: TensorType, indices: TensorType, *, axis: int) -> TensorType:
     return replace_axis(x, axis, *indices.shape)
 
 
-@op(infer=_take, onnx="Gather")
+@op(infer=_take, onnx="Gather", flops=_free)
 def take(x: Array, indices: Array, /, *, axis: int = 0) -> Array:
     """The slices of x at `indices` along `axis`, which the indices' shape replaces."""
     return x.take(indices, axis)
@@ -109,17 +114,19 @@ def _embedding(ids: TensorType, table: TensorType) -> TensorType:
     return _take(table, ids, axis=0)
 
 
-@op(infer=_embedding)
+@op(infer=_embedding, flops=_free)
 def embedding(ids: Array, table: Array, /) -> Array:
     """The rows of `table` [rows, width] at integer `ids`; an id outside of 0..rows-1 is an error."""
     return table.take(ids, 0)
 
 
 def _iota(*, length: Dim) -> TensorType:
+    if length.is_const and int(length) < 0:
+        raise TfgraphError(f"the length is {length}")
     return TensorType(DType.int64, (length,))
 
 
-@op(infer=_iota)
+@op(infer=_iota, flops=_free)
 def iota(*, length: DimLike) -> Array:
     """0, 1, ..., length - 1 as i64[length]."""
     return xp.arange(length, like=xp.domain.get())
@@ -129,7 +136,7 @@ def _full(*, shape: tuple[Dim, ...], value: ExactLike, dtype: DType) -> TensorTy
     return TensorType(dtype, shape)
 
 
-@op(infer=_full, onnx="ConstantOfShape")
+@op(infer=_full, onnx="ConstantOfShape", flops=_free)
 def full(*, shape: Sequence[DimLike], value: ExactLike, dtype: DType = DType.float32) -> Array:
     """A tensor whose elements are all `value`."""
     return xp.domain.get().cast(dtype).like(value).broadcast(shape)

@@ -230,7 +230,9 @@ class Builder:
         self, name: str, dtype: str | DType, *shape: DimLike, fill: Fill | None = None
     ) -> Traced:
         """Declare an input; `fill` makes an example of it (normal values unless given)."""
-        value = Value(name, tensor(dtype, *shape))
+        if name.isdigit():
+            raise TfgraphError(f"input '{name}': results have numbers for names", self.here())
+        value = self._declared(name, dtype, shape)
         default = Fill("normal", exact(1)) if value.type.dtype.is_float else Fill("ones")
         self._inputs.append(Input(value, fill or default))
         return Traced(self, value)
@@ -240,12 +242,19 @@ class Builder:
     ) -> Traced:
         """Declare a weight under the current scope, or return the one of that name and type."""
         full = ".".join([*self._param_scopes, name])
-        value = Value(full, tensor(dtype, *shape))
+        value = self._declared(full, dtype, shape)
         known = self._params.setdefault(full, Param(value, fill or Fill("normal", exact(0.02))))
         if known.value != value:
             raise TfgraphError(f"parameter {full} is {known.value.type} and {value.type}",
-                               self._here())
+                               self.here())
         return Traced(self, value)
+
+    def _declared(self, name: str, dtype: str | DType, shape: Sequence[DimLike]) -> Value:
+        with Blame():
+            try:
+                return Value(name, tensor(dtype, *shape))
+            except (ValueError, TypeError) as cause:  # from as_dim
+                raise TfgraphError(f"{name}: {cause}") from cause
 
     def output(self, name: str, x: Traced) -> None:
         """Give a value a public name."""
@@ -262,10 +271,10 @@ class Builder:
 
     def unique(self, name: str) -> str:
         """`name`, or `name_1`, `name_2`, ... where the current scope has such a block already."""
-        taken = self._blocks | {item.value.name for item in self._inputs}
+        inputs = {item.value.name for item in self._inputs}
         prefix = "".join(f"{scope}." for scope in self._scopes)
         number, free = 0, name
-        while prefix + free in taken:
+        while prefix + free in self._blocks or prefix + free in inputs:
             number += 1
             free = f"{name}_{number}"
         self._blocks.add(prefix + free)
@@ -304,7 +313,7 @@ class Builder:
         self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]
     ) -> tuple[Traced, ...]:
         """Add a node; its types are inferred. Raises TfgraphError at the user's line."""
-        here = self._here()
+        here = self.here()
         try:
             plain = tuple(map_traced(o, self._value) for o in operands)
             types = definition.result_types([map_traced(o, lambda t: t.type) for o in operands], attrs)
@@ -351,7 +360,8 @@ class Builder:
             raise TfgraphError("an operand belongs to another graph, or to none")
         return traced.value
 
-    def _here(self) -> Location | None:
+    def here(self) -> Location | None:
+        """The place that a node made now comes from."""
         return self._location or _user_location()
 
 
@@ -379,7 +389,7 @@ class Blame:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, TfgraphError) and error.location is None:
             builder = _current.get(None)
-            error.location = builder._here() if builder else _user_location()
+            error.location = builder.here() if builder else _user_location()
 
 
 def map_traced(operand: Any, f: Any) -> Any:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.errors import MissingTool, TfgraphError, nearest
+from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
 from tfgraph.runtime.examples import example
+from tfgraph.runtime.inputs import check_dims, check_inputs
 from tfgraph.runtime.jit import Program, as_tensor
-from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes
+from tfgraph.runtime.sizes import Port, SymbolRange
 from tfgraph.runtime.tensors import map_tensors
 
 if TYPE_CHECKING:
@@ -68,19 +69,11 @@ class Model:
         """
         if self._program is None:
             raise TfgraphError(f"{self.path} is closed")
-        arrays = [self._input(port, inputs) for port in self.inputs]
-        for name in inputs:
-            if name not in {port.name for port in self.inputs}:
-                names = [port.name for port in self.inputs]
-                raise TfgraphError(f"the model has no input '{name}'", hint=_known(name, names))
-        shapes = {p.name: a.shape for p, a in zip(self.inputs, arrays, strict=True)}
-        sizes = bind_sizes(
-            self.inputs, shapes, self.symbols, self.manifest["constraints"], dims or {}
+        arrays, sizes = check_inputs(
+            self.inputs, self.symbols, self.manifest["constraints"], inputs, dims
         )
-        for port, array in zip(self.inputs, arrays, strict=True):
-            _check_ids(port, array)
         scalars = [sizes[name] for name in self.manifest["scalars"]]
-        results = self._program.call("main", [*arrays, *scalars, *self._weights])
+        results = self._program.call("main", [*arrays.values(), *scalars, *self._weights])
         return {port.name: r for port, r in zip(self.outputs, results, strict=True)}
 
     def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
@@ -90,12 +83,8 @@ class Model:
 
     def sizes(self, dims: Mapping[str, int] | None = None) -> dict[str, int]:
         """The example size of each symbol, with those in `dims` instead."""
-        for name in dims or {}:
-            if name not in self.symbols:
-                raise TfgraphError(
-                    f"the model has no symbol '{name}'", hint=_known(name, list(self.symbols))
-                )
-        return {name: s.example for name, s in self.symbols.items()} | dict(dims or {})
+        given = check_dims(dims, self.symbols)
+        return {name: s.example for name, s in self.symbols.items()} | given
 
     def close(self) -> None:
         """Free the code and the mapping of the weights."""
@@ -123,19 +112,6 @@ class Model:
                 hint="compile it here, or with --mcpu",
             )
 
-    def _input(self, port: Port, inputs: Mapping[str, Any]) -> Array:
-        if port.name not in inputs:
-            raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
-        given = inputs[port.name]
-        array = given if isinstance(given, np.ndarray) else _from_dlpack(port, given)
-        if array.dtype != np.dtype(port.dtype) or not array.dtype.isnative:
-            shown = array.dtype.newbyteorder("=") if array.dtype.isnative else array.dtype
-            raise TfgraphError(
-                f"input '{port.name}' is {shown}, expected {port.dtype}",
-                hint=f"convert it with .astype('{port.dtype}')",
-            )
-        return array
-
 
 def load(path: str | Path, threads: int | None = None, verify_weights: bool = True) -> Model:
     """Load an artifact.
@@ -156,25 +132,3 @@ def _port(entry: Mapping[str, Any]) -> Port:
         entry.get("generator", ""),
         entry.get("limit"),
     )
-
-
-def _from_dlpack(port: Port, given: Any) -> Array:
-    if not hasattr(given, "__dlpack__"):
-        raise TfgraphError(
-            f"input '{port.name}' is a {type(given).__name__}, expected an array",
-            hint="NumPy arrays and DLPack tensors are taken",
-        )
-    return np.from_dlpack(given)
-
-
-def _check_ids(port: Port, array: Array) -> None:
-    if port.limit is None or not array.size:
-        return
-    low, high = int(array.min()), int(array.max())
-    if low < 0 or high >= port.limit:
-        wrong = low if low < 0 else high
-        raise TfgraphError(f"input '{port.name}' holds {wrong}, expected 0 to {port.limit - 1}")
-
-
-def _known(name: str, names: list[str]) -> str:
-    return nearest(name, names) or f"it has {', '.join(names)}"

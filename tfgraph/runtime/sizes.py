@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
+_SYMBOL = re.compile(r"\b(?!(?:min|max)\()[^\W\d]\w*")
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class Port:
     dtype: str
     shape: tuple[int | str, ...]
     fill: str = "normal(1)"
-    limit: int | None = None
-    """Integer values must be below this: they index a table of that many rows."""
+    limit: int | str | None = None
+    """Integer values must be below this dimension: they index a table of that many rows."""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -56,14 +58,15 @@ def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int:
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
+    # An underscore before each symbol: one may be called as a keyword of Python is.
+    return ast.parse(_SYMBOL.sub(r"_\g<0>", text), mode="eval").body
 
 
 def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return node.value
     if isinstance(node, ast.Name):
-        return sizes[node.id]
+        return sizes[node.id[1:]]
     if isinstance(node, ast.BinOp):
         return _OPERATORS[type(node.op)](_value(node.left, sizes), _value(node.right, sizes))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -119,5 +122,6 @@ def _check_constraint(text: str, sizes: Mapping[str, int], source: Mapping[str, 
     relation = "<=" if "<=" in text else "=="
     left, right = (evaluate(part.strip(), sizes) for part in text.split(relation))
     if (left > right) if relation == "<=" else (left != right):
-        used = [f"{n} = {sizes[n]} ({where})" for n, where in source.items() if n in text]
+        names = set(_SYMBOL.findall(text))
+        used = [f"{n} = {sizes[n]} ({where})" for n, where in source.items() if n in names]
         raise TfgraphError(f"{text} does not hold: {', '.join(used)}")

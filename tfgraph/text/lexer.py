@@ -26,7 +26,7 @@ _LETTER = r"(?:[A-Za-z_]|[^\x00-\x7f])"
 _TOKEN = re.compile(
     rf"""
       (?P<space>   [ \t\r\n]+ | \#[^\n]* )
-    | (?P<value>   %(?: [A-Za-z0-9_.]+ | {_STRING} ) )
+    | (?P<value>   %(?: [A-Za-z0-9_.~]+ | {_STRING} ) )
     | (?P<number>  [0-9]+ (?:\.[0-9]+)? (?:[eE][+-]?[0-9]+)? )
     | (?P<name>    {_LETTER} (?: {_LETTER} | [0-9] | \.(?=[A-Za-z0-9_]) )* )
     | (?P<string>  {_STRING} )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tfgraph.ir import Attr, Graph, Input, Node, Operand, Output, Symbol, TensorType, Value
 
-_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.]+")
+_PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.~]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
 
 

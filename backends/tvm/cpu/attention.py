@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -27,31 +26,10 @@ from tfgraph.backends.tvm.cpu.attention_tile import (
 from tfgraph.backends.tvm.cpu.emit import hold, i64, loop, splat
 from tfgraph.backends.tvm.cpu.rows import Part
 from tfgraph.backends.tvm.cpu.vector_math import fma, tanh
+from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.target import CpuMachine
 
 Expr = Any
-
-
-@dataclass(frozen=True)
-class AttentionShape:
-    """The static sizes of an attention kernel.
-
-    `heads` query heads of `width` numbers, of which each run of heads / kv_heads shares a key and
-    value head; values have `value_width` numbers. `q_pitch`, `k_pitch` and `v_pitch` are the
-    widths of the arrays that hold them, the offsets where in a row they start: so the three may be
-    windows of one array.
-    """
-
-    heads: int
-    kv_heads: int
-    width: int
-    value_width: int
-    q_pitch: int
-    k_pitch: int
-    v_pitch: int
-    q_offset: int = 0
-    k_offset: int = 0
-    v_offset: int = 0
 
 
 def attention(

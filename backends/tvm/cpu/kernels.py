@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
-from tfgraph.backends.tvm.cpu import attention as attention_kernel
 from tfgraph.backends.tvm.cpu import attention_mask
-from tfgraph.backends.tvm.cpu import norm as norm_kernel
+from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
 from tfgraph.backends.tvm.cpu.matmul import matmul
+from tfgraph.backends.tvm.cpu.norm import norm
 from tfgraph.backends.tvm.cpu.softmax import softmax
 from tfgraph.backends.tvm.generic import cpu_kernel
 from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape, PrimFunc
@@ -50,21 +49,9 @@ class CpuKernels(Kernels):
         """The same tiles, the right operand read where it lies."""
         return matmul(a, b, self.machine)
 
-    norm_order = ("a", "b", "shift", "scale", "bias")
-
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
         """One pass over a row."""
-        mine = norm_kernel.NormShape(
-            kind="rms" if shape.kind == "rms" else "layer",
-            width=shape.width,
-            eps=shape.eps,
-            add=shape.add,
-            bias=shape.shift,
-            scale=shape.scale,
-            shift=shape.bias,
-            keep_sum=shape.keep_sum,
-        )
-        return norm_kernel.norm(name, mine, self.machine)
+        return norm(name, shape, self.machine)
 
     def softmax(self, width: int | None) -> PrimFunc:
         """Row by row."""
@@ -74,10 +61,7 @@ class CpuKernels(Kernels):
         self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
     ) -> PrimFunc:
         """Flash attention."""
-        tiled = attention_kernel.AttentionShape(**asdict(shape))
-        return attention_kernel.attention(
-            "attention", tiled, plan, self.machine, scale=scale, softcap=softcap
-        )
+        return attention("attention", shape, plan, self.machine, scale=scale, softcap=softcap)
 
     def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
         """The list of allowed keys and their number, once a forward for each mask tensor."""
@@ -85,7 +69,7 @@ class CpuKernels(Kernels):
         if found is None:
             dtype = keep.type.dtype.value
             kernel = low.kernel(
-                ("compact_keys", dtype), lambda: attention_kernel.compact_keys("compact_keys", dtype), "compact_keys"
+                ("compact_keys", dtype), lambda: compact_keys("compact_keys", dtype), "compact_keys"
             )
             batch, keys = keep.type.shape
             types = [tensor("i32", batch, keys), tensor("i32", batch)]

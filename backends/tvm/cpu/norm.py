@@ -6,8 +6,7 @@ statistics, the result. May import: tvm, tfgraph.backends.tvm.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from tvm.tirx.script import builder as T
 
@@ -15,36 +14,17 @@ from tfgraph.backends.tvm.cpu import emit
 from tfgraph.backends.tvm.cpu.emit import hold, splat
 from tfgraph.backends.tvm.cpu.rows import UNROLL, Part, each_part, each_row, sum_lanes
 from tfgraph.backends.tvm.cpu.vector_math import fma, rsqrt
+from tfgraph.backends.tvm.kernels import NormShape
 from tfgraph.backends.tvm.target import CpuMachine
 
 Expr = Any
 
 
-@dataclass(frozen=True)
-class NormShape:
-    """What a norm kernel computes on rows of `width` numbers.
-
-    x = a, plus b if `add`, plus a bias vector if `bias`. `kind` "layer": (x - mean(x)) /
-    sqrt(var(x) + eps), Ba et al. (arXiv 1607.06450); "rms": x / sqrt(mean(x^2) + eps), Zhang &
-    Sennrich (arXiv 1910.07467). Then times a scale vector and plus a shift vector, if present.
-    With `keep_sum` x is a result too.
-    """
-
-    kind: Literal["layer", "rms"]
-    width: int
-    eps: float
-    add: bool = False
-    bias: bool = False
-    scale: bool = True
-    shift: bool = True
-    keep_sum: bool = False
-
-
 def norm(name: str, shape: NormShape, machine: CpuMachine) -> Any:
     """A PrimFunc `name`, float32, the number of rows m symbolic.
 
-    Parameters, in order, those that `shape` asks for: a (m, width), b (m, width), bias (width,),
-    scale (width,), shift (width,); the outputs: x (m, width) if `keep_sum`, the norm (m, width).
+    Parameters, in order, those that `shape` asks for: a (m, width), b (m, width), scale (width,),
+    bias (width,), shift (width,); the outputs: x (m, width) if `keep_sum`, the norm (m, width).
     Exact to a few ulp for a mean far larger than the spread, and free of overflow to 1e19.
     """
     with emit.function(name) as builder:
@@ -53,8 +33,8 @@ def norm(name: str, shape: NormShape, machine: CpuMachine) -> Any:
         wanted = {
             "a": rows,
             "b": rows if shape.add else None,
-            "bias": vector if shape.bias else None,
             "scale": vector if shape.scale else None,
+            "bias": vector if shape.bias else None,
             "shift": vector if shape.shift else None,
             "sum": rows if shape.keep_sum else None,
             "out": rows,
@@ -72,10 +52,10 @@ def _row(shape: NormShape, lanes: int, arrays: dict[str, Any], row: Expr) -> Non
 
     def add(u: int, part: Part) -> None:
         value = part.load(arrays["a"], row)
+        if shape.shift:
+            value = value + part.load(arrays["shift"])
         if shape.add:
             value = value + part.load(arrays["b"], row)
-        if shape.bias:
-            value = value + part.load(arrays["bias"])
         value = hold(value)
         part.store(x, value, row)
         _add_to(sums[u], value)
@@ -106,8 +86,8 @@ def _row(shape: NormShape, lanes: int, arrays: dict[str, Any], row: Expr) -> Non
         value = ((part.load(x, row) - mean) - rest) * factor
         if shape.scale:
             value = value * part.load(arrays["scale"])
-        if shape.shift:
-            value = value + part.load(arrays["shift"])
+        if shape.bias:
+            value = value + part.load(arrays["bias"])
         part.store(arrays["out"], value, row)
 
     each_part(shape.width, lanes, finish)

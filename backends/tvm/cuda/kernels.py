@@ -25,8 +25,6 @@ class CudaKernels(Kernels):
 
     target = "cuda"
     masks = SimpleNamespace(**{**vars(mask_terms), "MaskPlan": MaskPlan})
-    norm_order = ("a", "b", "scale", "bias", "shift")
-
     def generic(self, node: Node) -> PrimFunc:
         """A thread an element, or a row where it is reduced."""
         return cuda_kernel(node)

@@ -61,6 +61,7 @@ class Tensor:
         """The same memory with one axis."""
         size = product(self.shape)
         buffer = T.decl_buffer((size,), self.dtype, data=self.buffer.data)
+        IRBuilder.name(self.buffer.name, buffer)
         return Tensor(self.type, buffer, (size,))
 
 

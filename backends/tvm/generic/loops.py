@@ -96,7 +96,8 @@ class CpuLoops(Loops):
 
         def row(number: Expr) -> None:
             indices = [i64(0)] * len(shape)
-            for axis, index in zip(outer, self._unravel(number, [shape[a] for a in outer])):
+            found = unravel(number, [shape[a] for a in outer], self.hold)
+            for axis, index in zip(outer, found, strict=True):
                 indices[axis] = index
             with ExitStack() as nest:
                 for axis in inner:
@@ -134,10 +135,6 @@ class CpuLoops(Loops):
                     with T.serial(i64(0), T.min(chunk, rows - start)) as i:
                         row(start + i)
 
-    def _unravel(self, number: Expr, sizes: Sequence[Expr]) -> list[Expr]:
-        """The indices whose row-major number it is."""
-        return unravel(number, sizes, self.hold)
-
 
 class CudaLoops(Loops):
     """A thread an index, in a flat grid."""
@@ -157,7 +154,7 @@ class CudaLoops(Loops):
     def each(self, shape: Sequence[Expr], body: Body, work: Expr | int = 1) -> None:
         total = product(shape)
         # A grid has a block at least, even where nothing is to be done.
-        blocks = T.max(T.truncdiv(total + (THREADS - 1), i64(THREADS)), i64(1))
+        blocks = T.max(T.floordiv(total + (THREADS - 1), i64(THREADS)), i64(1))
         with T.launch_thread("blockIdx.x", blocks) as block:
             with T.launch_thread("threadIdx.x", THREADS) as thread:
                 number = self.hold(T.cast(block, "int64") * THREADS + T.cast(thread, "int64"))

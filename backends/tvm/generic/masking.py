@@ -13,7 +13,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.generic.kernel import Kernel, emitter
-from tfgraph.backends.tvm.generic.loops import Indices, i64
+from tfgraph.backends.tvm.generic.loops import Indices
 from tfgraph.ir import Dim, Mask
 from tfgraph.ir.mask import Alibi, Bias, Causal, Dense, Padding, Prefix, Segments, Window
 
@@ -67,7 +67,7 @@ def _window(mask: Window, kernel: Kernel, i: Indices) -> Expr | None:
     if mask.left is not None:
         bounds.append(query <= i[-1] + kernel.dim(mask.left))
     if mask.right is not None:
-        bounds.append(i[-1] <= query + kernel.dim(mask.right))
+        bounds.append(i[-1] < query + kernel.dim(mask.right))
     return reduce(tirx.And, bounds) if bounds else None
 
 

@@ -7,7 +7,7 @@ number of threads nor other rows change its bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
@@ -93,23 +93,50 @@ def _columns(
     if loops.lanes == 1 or not y.shape:
         _rows(kernel, count, value, combine, start, finish, 1)
         return
-    width = y.shape[-1]
+
+    def tile(at: Callable[[Expr], Indices], size: Expr) -> None:
+        totals = fold_columns(loops, size, count, lambda j, k: value(at(j), k), combine, start)
+        with loop(size) as j:
+            y.store(at(j), finish(totals[j]))
+
+    _each_tile(kernel, y.shape, tile, count)
+
+
+def _each_tile(
+    kernel: Kernel,
+    shape: Sequence[Expr],
+    body: Callable[[Callable[[Expr], Indices], Expr], None],
+    count: Expr,
+) -> None:
+    """`body(at, size)` for each run of up to COLUMNS elements along the last axis of `shape`:
+    at(j) are the indices of its element j < size, each of which reads `count` elements."""
+    loops, width = kernel.loops, shape[-1]
 
     def tile(i: Indices) -> None:
         first = loops.hold(i[-1] * COLUMNS)
-        size = loops.hold(T.min(width - first, i64(COLUMNS)))
-        totals = loops.cells(y.dtype, COLUMNS)
-        with loop(size) as j:
-            T.buffer_store(totals, start, [j])
-        with loop(count) as k:
-            with loop(size) as j:
-                total = combine(totals[j], value((*i[:-1], first + j), k))
-                T.buffer_store(totals, total, [j])
-        with loop(size) as j:
-            y.store((*i[:-1], first + j), finish(totals[j]))
+        body(lambda j: (*i[:-1], first + j), loops.hold(T.min(width - first, i64(COLUMNS))))
 
     tiles = T.truncdiv(width + (COLUMNS - 1), i64(COLUMNS))
-    loops.each((*y.shape[:-1], tiles), tile, count * COLUMNS)
+    loops.each((*shape[:-1], tiles), tile, count * COLUMNS)
+
+
+def fold_columns(
+    loops: Loops,
+    size: Expr,
+    count: Expr,
+    value: Callable[[Expr, Expr], Expr],
+    combine: Combine,
+    start: Expr,
+) -> Any:
+    """Cells of which cell j < size holds start + value(j, 0) + ... + value(j, count - 1), where
+    `combine` is +."""
+    totals = loops.cells(str(start.ty.dtype), COLUMNS)
+    with loop(size) as j:
+        T.buffer_store(totals, start, [j])
+    with loop(count) as k:
+        with loop(size) as j:
+            T.buffer_store(totals, combine(totals[j], value(j, k)), [j])
+    return totals
 
 
 def fold(
@@ -150,17 +177,33 @@ def fold(
 
 @emitter("softmax")
 def _softmax(kernel: Kernel) -> None:
+    axis = kernel.attr("axis") % kernel.result.type.rank
+    if axis == kernel.result.type.rank - 1 or kernel.loops.lanes == 1:
+        _softmax_rows(kernel, axis)
+    else:
+        _softmax_columns(kernel, axis)
+
+
+# -inf - -inf would be NaN: against 0, a row of -inf has weights of 0, whose sum is taken for 1.
+
+
+def _finite(high: Expr) -> Expr:
+    return tirx.Select(high == T.float32(-math.inf), T.float32(0), high)
+
+
+def _divisor(total: Expr) -> Expr:
+    return tirx.Select(total == T.float32(0), T.float32(1), total)
+
+
+def _softmax_rows(kernel: Kernel, axis: int) -> None:
     (x,), y, loops = kernel.operands, kernel.result, kernel.loops
-    axis = kernel.attr("axis") % x.type.rank
     count, exp = x.shape[axis], loops.functions["exp"]
-    lanes = loops.lanes if axis == x.type.rank - 1 else 1
     maximum = extremum(loops, "maximum")
 
     def row(at: Callable[[Expr], Indices]) -> None:
         lowest = T.float32(-math.inf)
-        high = loops.hold(fold(loops, count, lambda k: x[at(k)], maximum, lowest, lanes))
-        # -inf - -inf would be NaN; against 0 a row of -inf has weights of 0.
-        high = loops.hold(tirx.Select(high == lowest, T.float32(0), high))
+        high = loops.hold(fold(loops, count, lambda k: x[at(k)], maximum, lowest, loops.lanes))
+        high = loops.hold(_finite(high))
 
         def weigh(k: Expr) -> Expr:
             score = x[at(k)]
@@ -169,12 +212,40 @@ def _softmax(kernel: Kernel) -> None:
             y.store(at(k), weight)
             return weight
 
-        total = loops.hold(fold(loops, count, weigh, add, T.float32(0), lanes))
-        total = loops.hold(tirx.Select(total == T.float32(0), T.float32(1), total))
+        total = loops.hold(fold(loops, count, weigh, add, T.float32(0), loops.lanes))
+        total = loops.hold(_divisor(total))
         with loop(count) as k:
             y.store(at(k), y[at(k)] / total)
 
     _each_line(kernel, x, axis, row)
+
+
+def _softmax_columns(kernel: Kernel, axis: int) -> None:
+    (x,), y, loops = kernel.operands, kernel.result, kernel.loops
+    count, exp = x.shape[axis], loops.functions["exp"]
+    maximum, lowest = extremum(loops, "maximum"), T.float32(-math.inf)
+
+    def tile(at: Callable[[Expr], Indices], size: Expr) -> None:
+        def element(j: Expr, k: Expr) -> Indices:
+            return (*at(j)[:axis], k, *at(j)[axis:])
+
+        high = fold_columns(loops, size, count, lambda j, k: x[element(j, k)], maximum, lowest)
+        with loop(size) as j:
+            T.buffer_store(high, _finite(high[j]), [j])
+
+        def weigh(j: Expr, k: Expr) -> Expr:
+            weight = loops.hold(exp(x[element(j, k)] - high[j]))
+            y.store(element(j, k), weight)
+            return weight
+
+        total = fold_columns(loops, size, count, weigh, add, T.float32(0))
+        with loop(size) as j:
+            T.buffer_store(total, _divisor(total[j]), [j])
+        with loop(count) as k:
+            with loop(size) as j:
+                y.store(element(j, k), y[element(j, k)] / total[j])
+
+    _each_tile(kernel, (*x.shape[:axis], *x.shape[axis + 1 :]), tile, count)
 
 
 @emitter("cumsum")

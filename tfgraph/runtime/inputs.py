@@ -1,0 +1,98 @@
+"""The check of a call's inputs: the same errors, in the same words, on every backend.
+
+May import: numpy, sizes, errors.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError, nearest
+from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes, evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def check_inputs(
+    ports: Sequence[Port],
+    symbols: Mapping[str, SymbolRange],
+    constraints: Sequence[str],
+    given: Mapping[str, Any],
+    dims: Mapping[str, int] | None,
+) -> tuple[dict[str, Array], dict[str, int]]:
+    """The inputs as arrays, and the size of each symbol.
+
+    Nothing is converted: an array has the port's dtype in this machine's byte order, or it is
+    refused; its strides and alignment may be any. Raises TfgraphError for a wrong or missing name,
+    dtype, shape, size or id, in this order.
+    """
+    names = [port.name for port in ports]
+    for name in given:
+        if name not in names:
+            raise TfgraphError(f"the model has no input '{name}'", hint=_known(name, names))
+    arrays = {port.name: _array(port, given) for port in ports}
+    shapes = {name: array.shape for name, array in arrays.items()}
+    sizes = bind_sizes(ports, shapes, symbols, constraints, check_dims(dims, symbols))
+    for port in ports:
+        _check_ids(port, arrays[port.name], sizes)
+    return arrays, sizes
+
+
+def check_dims(dims: Mapping[str, int] | None, symbols: Iterable[str]) -> dict[str, int]:
+    """Sizes by symbol as ints. Raises TfgraphError for an unknown symbol or what is no integer."""
+    known = list(symbols)
+    sizes: dict[str, int] = {}
+    for name, size in (dims or {}).items():
+        if name not in known:
+            raise TfgraphError(f"the model has no symbol '{name}'", hint=_known(name, known))
+        try:
+            sizes[name] = operator.index(size)
+        except TypeError:
+            raise TfgraphError(f"dims: {name} is {size!r}, expected an integer") from None
+    return sizes
+
+
+def _array(port: Port, inputs: Mapping[str, Any]) -> Array:
+    if port.name not in inputs:
+        raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
+    given = inputs[port.name]
+    array = np.asarray(given) if isinstance(given, np.ndarray | np.generic) else _dlpack(port, given)
+    if str(array.dtype) != port.dtype:  # another byte order shows as '>f4'
+        raise TfgraphError(
+            f"input '{port.name}' is {array.dtype}, expected {port.dtype}",
+            hint=f"convert it with .astype('{port.dtype}')",
+        )
+    return array
+
+
+def _dlpack(port: Port, given: Any) -> Array:
+    if not hasattr(given, "__dlpack__"):
+        raise TfgraphError(
+            f"input '{port.name}' is a {type(given).__name__}, expected an array",
+            hint="NumPy arrays and DLPack tensors are taken",
+        )
+    try:
+        return np.from_dlpack(given)
+    except (BufferError, RuntimeError, TypeError, ValueError) as cause:
+        raise TfgraphError(f"input '{port.name}' cannot be read as an array: {cause}") from cause
+
+
+def _check_ids(port: Port, array: Array, sizes: Mapping[str, int]) -> None:
+    if port.limit is None or not array.size:
+        return
+    limit = evaluate(port.limit, sizes)
+    low, high = int(array.min()), int(array.max())
+    if low < 0 or high >= limit:
+        wrong = low if low < 0 else high
+        raise TfgraphError(f"input '{port.name}' holds {wrong}, expected 0 to {limit - 1}")
+
+
+def _known(name: str, names: Sequence[str]) -> str:
+    shown = f"it has {', '.join(names)}" if names else "it has none"
+    return nearest(name, names) or shown
