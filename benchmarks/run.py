@@ -72,10 +72,12 @@ class Worker:
 
 @dataclass(frozen=True)
 class Burst:
-    """Calls at a stretch: the median time of one, and the CPU time of one on average. On a busy
-    machine the CPU time with one thread still tells; waiting threads that spin count too."""
+    """Calls at a stretch: the median and the least time of one, and the CPU time of one on
+    average. On a busy machine the CPU time with one thread still tells; with more, threads that
+    spin while they wait count too."""
 
     seconds: float
+    least: float
     cpu: float
     cores: float
 
@@ -134,7 +136,7 @@ def measure(
         sys.exit(f"{workload.name}: no round had {cores} cores; the machine is busy")
     peak = None
     if probe is not None:
-        peak = float(probe[0]) / min(burst.seconds for burst in kept["peak"])
+        peak = float(probe[0]) / min(burst.least for burst in kept["peak"])
     return Result(workload, kept, dropped, worst, peak)
 
 
@@ -142,7 +144,7 @@ def _burst(worker: Worker, calls: int) -> Burst:
     answer = worker.ask(calls=calls)
     time.sleep(PAUSE_SECONDS)
     wall, cpu = answer["wall"], answer["cpu"]
-    return Burst(float(np.median(wall)), cpu / len(wall), cpu / sum(wall))
+    return Burst(float(np.median(wall)), min(wall), cpu / len(wall), cpu / sum(wall))
 
 
 def _difference(workload: Workload, computed: dict[str, np.ndarray[Any, Any]]) -> float:
@@ -171,6 +173,7 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
             side: {
                 "ms": [1e3 * q for q in result.quartiles(side)],
                 "gflops": result.workload.flops / result.quartiles(side)[1] / 1e9,
+                "least_ms": 1e3 * min(burst.least for burst in result.bursts[side]),
                 "cpu_ms": 1e3 * result.median(side, "cpu"),
                 "cores": result.median(side, "cores"),
                 "times_tfgraph": result.ratios("tfgraph", side) if "tfgraph" in timed else None,
@@ -183,8 +186,8 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> str:
     """The results in Markdown."""
     lines = [
-        "| workload | side | ms (quartiles) | GFLOP/s | of peak | CPU ms | cores | to tfgraph |",
-        "|---|---|---|---|---|---|---|---|",
+        "| workload | side | ms (quartiles) | least | GFLOP/s | of peak | CPU ms | cores | to tfgraph |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
         for side, found in result["sides"].items():
@@ -194,6 +197,7 @@ def table(results: list[dict[str, Any]]) -> str:
             times = "" if ratio is None else f"{ratio[1]:.2f} ({ratio[0]:.2f}-{ratio[2]:.2f})"
             lines.append(
                 f"| {result['workload']} | {side} | {middle:.2f} ({low:.2f}-{high:.2f}) "
+                f"| {found['least_ms']:.2f} "
                 f"| {found['gflops']:.0f} | {share} | {found['cpu_ms']:.2f} | {found['cores']:.2f} "
                 f"| {times} |"
             )

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from tfgraph.ir import Output, Value
 from tfgraph.ops import find_op
+from tfgraph.passes.draft import prune
 from tfgraph.passes.pipeline import Pass, register_pass
-from tfgraph.passes.rewrite import Rewrites, prune
+from tfgraph.passes.rewrite import Rewrites
 
 if TYPE_CHECKING:
     from tfgraph.ir import Graph, Node
@@ -16,10 +17,7 @@ if TYPE_CHECKING:
 
 @register_pass
 class CommonSubexpressions(Pass):
-    """Nodes that apply the same op to the same operands become one, the first.
-
-    A value with a label is kept where it can be: of two equal nodes the later name goes.
-    """
+    """Nodes that apply the same op to the same operands become one: the first, under its name."""
 
     name = "cse"
 

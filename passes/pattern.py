@@ -17,7 +17,8 @@ from tfgraph.ops import find_op
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tfgraph.ir import Graph, Operand
+    from tfgraph.ir import Operand
+    from tfgraph.passes.draft import Draft
 
 
 class NoMatch(Exception):
@@ -47,7 +48,7 @@ class State:
 class Search:
     """A graph being searched, and the furthest mismatch."""
 
-    graph: Graph
+    graph: Draft
     depth: int = -1
     reason: str = ""
 
@@ -73,12 +74,10 @@ class Var(Pattern):
 
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """Bind it."""
-        if not isinstance(operand, Value | Exact):
-            search.miss(state, f"{_show(operand, search)} stands where a tensor is expected")
-        elif (bound := state.bind(self.name, operand)) is not None:
-            yield bound
+        if isinstance(operand, Value | Exact):
+            yield from _bind(self.name, operand, state, search)
         else:
-            search.miss(state, f"{_show(operand, search)} is not {state.bindings[self.name]}")
+            search.miss(state, f"{_show(operand, search)} stands where a tensor is expected")
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,7 @@ class Opt(Var):
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """Bind it, or None."""
         if operand is None:
-            bound = state.bind(self.name, None)
-            if bound is not None:
-                yield bound
+            yield from _bind(self.name, None, state, search)
         else:
             yield from super().match(operand, state, search)
 
@@ -104,12 +101,12 @@ class Const(Pattern):
 
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """Bind it."""
-        if isinstance(operand, Exact) and self.value in (None, operand):
-            bound = state.bind(self.name, operand)
-            if bound is not None:
-                yield bound
-        else:
+        if not isinstance(operand, Exact):
             search.miss(state, f"{_show(operand, search)} is not a constant")
+        elif self.value not in (None, operand):
+            search.miss(state, f"{_show(operand, search)} is not {self.value}")
+        else:
+            yield from _bind(self.name, operand, state, search)
 
 
 @dataclass(frozen=True)
@@ -121,9 +118,9 @@ class Masked(Pattern):
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """Bind it."""
         if isinstance(operand, Mask):
-            bound = state.bind(self.name, operand)
-            if bound is not None:
-                yield bound
+            yield from _bind(self.name, operand, state, search)
+        else:
+            search.miss(state, f"{_show(operand, search)} stands where a mask is expected")
 
 
 @dataclass(frozen=True)
@@ -158,12 +155,11 @@ class Call(Pattern):
                 )
                 return
         after = state.visit(node, self.shared)
-        if self.name is not None:
-            bound = after.bind(self.name, node)
-            if bound is None:
-                return
-            after = bound
-        yield from self._operands(node, after, search)
+        if self.name is None:
+            yield from self._operands(node, after, search)
+            return
+        for bound in _bind(self.name, node, after, search):
+            yield from self._operands(node, bound, search)
 
     def _operands(self, node: Node, state: State, search: Search) -> Iterator[State]:
         operands = list(node.operands)
@@ -230,6 +226,16 @@ def call(
     return Call(ops, args, name, attrs or {}, shared, why)
 
 
+def _bind(name: str, found: Node | Operand, state: State, search: Search) -> Iterator[State]:
+    """The state with one more binding, unless the name stands for something else already."""
+    bound = state.bind(name, found)
+    if bound is not None:
+        yield bound
+    else:
+        known = _show(state.bindings[name], search)
+        search.miss(state, f"{_show(found, search)} is not {known}, which {name} is elsewhere")
+
+
 def _match_all(
     patterns: Sequence[Pattern], operands: Sequence[Operand], state: State, search: Search
 ) -> Iterator[State]:
@@ -240,10 +246,12 @@ def _match_all(
         yield from _match_all(patterns[1:], operands[1:], after, search)
 
 
-def _show(operand: Operand, search: Search) -> str:
+def _show(operand: Node | Operand, search: Search) -> str:
     """What an operand is, for a reason: `%7 = transpose`, `the input %x`, `the constant 2`."""
     if operand is None:
         return "nothing"
+    if isinstance(operand, Node):
+        return f"{operand.outputs[0]} = {operand.op}"
     if not isinstance(operand, Value):
         return f"the {'mask' if isinstance(operand, Mask) else 'constant'} {operand}"
     node = search.graph.producer.get(operand)

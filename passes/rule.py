@@ -1,21 +1,24 @@
 """Rules: a pattern, and a function that returns the replacement or says why not.
 
-    @rule(call("layer_norm", call("add", var("a"), var("b"), name="add"), opt("scale"), name="norm"))
-    def add_layer_norm(a, b, scale, add, norm, match):
+    @rule(call("layer_norm", call("add", var("a"), var("b")), opt("scale"), name="norm"))
+    def fuse(a, b, scale, norm):
         '''layer_norm(a + b) -> add_layer_norm(a, b).'''
+        return add_layer_norm(a, b, scale, eps=norm.attrs["eps"])
 
 The function's parameters are the pattern's names: variables arrive as traced values to which ops
 apply as in the DSL, named calls as nodes, `match` as the `Match`. It returns the value that
-replaces the root's result, or a dict from nodes to their replacements. May import: pattern, ops, ir.
+replaces the root's result, or a dict from nodes to their replacements (a tuple for several results).
+May import: pattern, ops, ir.
 """
 
 from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.errors import Location
+from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Mask, Node, Value
 from tfgraph.ops import Builder, Traced
 from tfgraph.passes.pattern import Call, NoMatch, Search, State
@@ -23,7 +26,7 @@ from tfgraph.passes.pattern import Call, NoMatch, Search, State
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfgraph.ir import Graph
+    from tfgraph.passes.draft import Draft
     from tfgraph.passes.pattern import Pattern
 
 
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 class Match:
     """One occurrence of a rule's pattern in a graph."""
 
-    graph: Graph
+    graph: Draft
     root: Node
     state: State
 
@@ -66,40 +69,58 @@ class Rule:
         """The rewrite in one line."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
-    def matches(self, graph: Graph, root: Node, search: Search) -> Iterator[Match]:
+    def matches(self, graph: Draft, root: Node, search: Search) -> Iterator[Match]:
         """All ways in which the pattern matches at `root`."""
         for state in self.pattern.match(root.outputs[-1], State(), search):
             yield Match(graph, root, state)
 
-    def replace(self, match: Match, builder: Builder) -> Mapping[Value, Value]:
-        """Run the function; the old values with what replaces them. New nodes are in `builder`.
+    def replace(self, match: Match, builder: Builder) -> Mapping[Node, Any]:
+        """Run the function; the nodes with what replaces them. New nodes are in `builder`.
 
-        Raises NoMatch where the rule declines, or where the rewrite would swallow a value that is
-        read elsewhere.
+        Raises NoMatch where the rule declines, where an op does not take the operands, or where
+        the rewrite would swallow a value that is read elsewhere.
         """
-        wanted = inspect.signature(self.function).parameters
-        given = {k: _traced(v, builder) for k, v in match.state.bindings.items() if k in wanted}
-        missing = {k: None for k in wanted if k not in given and k != "match"}
-        if "match" in wanted:
+        given: dict[str, Any] = dict.fromkeys(self._wanted)
+        bindings = match.state.bindings
+        given |= {k: _traced(v, builder) for k, v in bindings.items() if k in given}
+        if "match" in given:
             given["match"] = match
-        with builder, builder.at(match.root.location):
-            result = self.function(**given, **missing)
+        try:
+            with builder, builder.at(match.root.location):
+                result = self.function(**given)
+        except TfgraphError as refused:
+            raise NoMatch(refused.message) from refused
         replaced = result if isinstance(result, dict) else {match.root: result}
         self._check_swallowed(match, replaced)
-        return {
-            old: new.value
-            for node, result in replaced.items()
-            for old, new in zip(
-                node.outputs, result if isinstance(result, tuple) else (result,), strict=True
-            )
-        }
+        return replaced
+
+    def checked(self, replaced: Mapping[Node, Any]) -> Mapping[Value, Value]:
+        """The old values with the new ones. Raises TfgraphError, at the rule's place, where these
+        are not values of the same types, or are replaced themselves."""
+        pairs: dict[Value, Value] = {}
+        for node, result in replaced.items():
+            results = result if isinstance(result, tuple) else (result,)
+            new = [r.value for r in results if isinstance(r, Traced)]
+            if [v.type for v in new] != [v.type for v in node.outputs]:
+                old = ", ".join(f"{v}: {v.type}" for v in node.outputs)
+                got = ", ".join(str(r.type) if isinstance(r, Traced) else str(r) for r in results)
+                message = f"rule {self.name} replaces {old} by {got}"
+                raise TfgraphError(message, self.location)
+            pairs |= zip(node.outputs, new, strict=True)
+        for old, value in pairs.items():
+            if value in pairs:
+                message = f"rule {self.name} replaces {old} by {value}, which it also replaces"
+                raise TfgraphError(message, self.location)
+        return pairs
+
+    @cached_property
+    def _wanted(self) -> tuple[str, ...]:
+        return tuple(inspect.signature(self.function).parameters)
 
     def _check_swallowed(self, match: Match, replaced: Mapping[Node, Any]) -> None:
         for node, shared in match.state.nodes:
-            if shared or node in replaced or node == match.root:
-                continue
-            user = match.outside_user(node)
-            if user is not None:
+            user = None if shared or node in replaced else match.outside_user(node)
+            if user is not None and node is not match.root:
                 raise NoMatch(f"%{node.outputs[0].name} = {node.op} is also read by {user}")
 
 

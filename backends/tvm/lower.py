@@ -88,14 +88,16 @@ class Lowering:
     def run(self) -> Lowered:
         """Lower the whole graph."""
         inputs = [item.value for item in self.graph.inputs]
-        self._values = {v: relax.Var(v.name, self.relax_type(v.type)) for v in inputs}
-        parameters = [self._values[v] for v in inputs]
         bound = {str(d) for v in inputs for d in v.type.shape if str(d) in self.symbols}
         scalars = tuple(name for name in self.symbols if name not in bound)
         for name in scalars:
             self.symbols[name] = relax.Var(name, ir.PrimType("int64"))
+        parameters = [self._parameter(v, scalars) for v in inputs]
         with self.builder.function("main"):
             with self.builder.dataflow():
+                for value, var in zip(inputs, parameters, strict=True):
+                    whole = all(d.symbols.isdisjoint(scalars) for d in value.type.shape)
+                    self.put(value, var if whole else self.reshape(var, value.type.shape))
                 for node in self.graph.nodes:
                     if not self.graph.weight_values.issuperset(node.outputs):
                         self._emit(node)
@@ -212,6 +214,15 @@ class Lowering:
         results = self.call(kernel, arguments, [v.type for v in node.outputs])
         for value, var in zip(node.outputs, results, strict=True):
             self.put(value, var)
+
+    def _parameter(self, value: Value, scalars: Sequence[str]) -> Var:
+        """The parameter of `main` for an input. Relax can't match a shape against scalars, which
+        become known after it: such a dimension gets a name of its own."""
+        sizes = [
+            self.expr(d) if d.symbols.isdisjoint(scalars) else tirx.Var(f"size{axis}", "int64")
+            for axis, d in enumerate(value.type.shape)
+        ]
+        return relax.Var(value.name, relax.TensorType(sizes, value.type.dtype.value))
 
     def _emit(self, node: Node) -> None:
         function = find_emitter(self.kernels.target, self.graph, node)

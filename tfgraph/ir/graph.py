@@ -71,6 +71,13 @@ class Node:
         return tuple(found)
 
     @property
+    def is_static(self) -> bool:
+        """Whether no symbolic size occurs in its attributes, operands and results."""
+        dims = [d for value in self.outputs for d in value.type.shape]
+        dims += [d for a in (*self.attrs.values(), *self.operands) for d in dims_of(a)]
+        return not any(d.symbols for d in dims)
+
+    @property
     def output(self) -> Value:
         """The only output."""
         (value,) = self.outputs
@@ -185,10 +192,11 @@ class Graph:
 
     @cached_property
     def weight_values(self) -> frozenset[Value]:
-        """The parameters and all that is computed from parameters alone: known at compile time."""
+        """The parameters, and all of fixed size that is computed from them alone: known at compile
+        time."""
         known = set(self.param_values)
         for node in self.nodes:
-            if node.inputs and known.issuperset(node.inputs):
+            if known.issuperset(node.inputs) and node.is_static:
                 known.update(node.outputs)
         return frozenset(known)
 

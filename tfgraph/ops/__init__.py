@@ -16,6 +16,7 @@ from tfgraph.ops.activations import (
     silu,
 )
 from tfgraph.ops.array import Array
+from tfgraph.ops.builder import Builder, current, graph
 from tfgraph.ops.define import REGISTRY, OpDef, find_op, op
 from tfgraph.ops.elementwise import (
     abs_,
@@ -66,7 +67,7 @@ from tfgraph.ops.movement import (
     transpose,
 )
 from tfgraph.ops.reduction import cumsum, empty, max_, mean, sum_, topk
-from tfgraph.ops.trace import Builder, Traced, current, graph
+from tfgraph.ops.trace import Traced
 from tfgraph.ops.transformer import layer_norm, linear, mask, matmul, rms_norm, softmax
 from tfgraph.ops.verify import verify
 

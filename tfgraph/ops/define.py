@@ -182,7 +182,7 @@ def op(
 
 def apply_op(definition: OpDef, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Apply an op in the domain of its arguments."""
-    from tfgraph.ops.trace import Blame, current
+    from tfgraph.ops.builder import Blame, current
 
     with Blame():
         operands, attrs = definition.bind_operands(args), definition.bind_attrs(kwargs)

@@ -6,14 +6,15 @@ May import: define, trace, xp, ir, errors.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Mask, Node, Value, map_operand
 from tfgraph.ops import xp
 from tfgraph.ops.array import Array
 from tfgraph.ops.define import find_op
-from tfgraph.ops.trace import Builder, Traced
+from tfgraph.ops.builder import Builder
+from tfgraph.ops.trace import Traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -72,7 +73,8 @@ def run_node(node: Node, known: Mapping[str, A], sizes: Mapping[str, int]) -> tu
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
+    several: tuple[Any, ...] = result if isinstance(result, tuple) else (result,)
+    return several
 
 
 def _with_sizes(attr: Any, sizes: Mapping[str, int]) -> Any:

@@ -67,7 +67,7 @@ def _window(mask: Window, kernel: Kernel, i: Indices) -> Expr | None:
     if mask.left is not None:
         bounds.append(query <= i[-1] + kernel.dim(mask.left))
     if mask.right is not None:
-        bounds.append(i[-1] < query + kernel.dim(mask.right))
+        bounds.append(i[-1] <= query + kernel.dim(mask.right))
     return reduce(tirx.And, bounds) if bounds else None
 
 

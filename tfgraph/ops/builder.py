@@ -1,0 +1,250 @@
+"""Builds graphs: collects inputs, parameters, nodes and outputs.
+
+    with graph("block") as g:
+        x = g.input("x", "f32", "batch", "seq", 8)
+        g.output("y", softmax(x + x))
+    g.build()
+
+May import: trace, place, define, ir, errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import (
+    Constraint,
+    Dim,
+    DType,
+    Fill,
+    Graph,
+    Input,
+    Node,
+    Output,
+    Param,
+    Symbol,
+    Value,
+    as_dim,
+    exact,
+    map_operand,
+    tensor,
+    verify_structure,
+)
+from tfgraph.ops.define import OpDef, find_op
+from tfgraph.ops.place import user_location
+from tfgraph.ops.trace import Traced, map_traced
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from tfgraph.errors import Location
+    from tfgraph.ir import DimLike
+
+_current: ContextVar[Builder] = ContextVar("builder")
+
+
+class Builder:
+    """Collects inputs, parameters, nodes and outputs, and builds the graph."""
+
+    def __init__(self, name: str, prefix: str = "") -> None:
+        """`prefix` starts the names of results, to keep them apart from another graph's."""
+        self.name = name
+        self._prefix = prefix
+        self._inputs: list[Input] = []
+        self._params: dict[str, Param] = {}
+        self.nodes: list[Node] = []
+        self._results = 0  # of all nodes
+        self._outputs: list[Output] = []
+        self._symbols: dict[str, Symbol] = {}
+        self._constraints: list[Constraint] = []
+        self._renamed: dict[Value, Value] = {}
+        self._scopes: list[str] = []
+        self._param_scopes: list[str] = []
+        self._blocks: set[str] = set()
+        self._location: Location | None = None
+
+    def __enter__(self) -> Builder:
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        _current.reset(self._token)
+
+    def symbol(self, name: str, low: int = 1, high: int = 65536, example: int | None = None) -> Dim:
+        """Declare a symbolic size with its range; `example` is used where no size is given."""
+        self._symbols[name] = Symbol(name, low, high, example)
+        return as_dim(name)
+
+    def constrain(self, left: DimLike, relation: str, right: DimLike) -> None:
+        """Record a relation (`==` or `<=`) between sizes, checked on every call."""
+        self._constraints.append(Constraint(as_dim(left), relation, as_dim(right)))
+
+    def input(
+        self, name: str, dtype: str | DType, *shape: DimLike, fill: Fill | None = None
+    ) -> Traced:
+        """Declare an input; `fill` makes an example of it (normal values unless given)."""
+        if name.isdigit():
+            raise TfgraphError(f"input '{name}': results have numbers for names", self.here())
+        value = self._declared(name, dtype, shape)
+        default = Fill("normal", exact(1)) if value.type.dtype.is_float else Fill("ones")
+        self._inputs.append(Input(value, fill or default))
+        return Traced(self, value)
+
+    def param(
+        self, name: str, dtype: str | DType, *shape: DimLike, fill: Fill | None = None
+    ) -> Traced:
+        """Declare a weight under the current scope, or return the one of that name and type."""
+        full = ".".join([*self._param_scopes, name])
+        value = self._declared(full, dtype, shape)
+        known = self._params.setdefault(full, Param(value, fill or Fill("normal", exact(0.02))))
+        if known.value != value:
+            raise TfgraphError(f"parameter {full} is {known.value.type} and {value.type}",
+                               self.here())
+        return Traced(self, value)
+
+    def _declared(self, name: str, dtype: str | DType, shape: Sequence[DimLike]) -> Value:
+        with Blame():
+            try:
+                return Value(name, tensor(dtype, *shape))
+            except (ValueError, TypeError) as cause:  # from as_dim
+                raise TfgraphError(f"{name}: {cause}") from cause
+
+    def output(self, name: str, x: Traced) -> None:
+        """Give a value a public name."""
+        self._outputs.append(Output(name, x.value))
+
+    def label(self, x: Traced, name: str) -> Traced:
+        """Name a value under the current scope, so that dumps and reports read well.
+
+        The last name given to a result stands; inputs and parameters keep theirs."""
+        old = x.value
+        if old.name.isdigit():  # a result, not an input or a parameter
+            self._renamed[old] = Value(".".join([*self._scopes, name]), old.type)
+        return x
+
+    def unique(self, name: str) -> str:
+        """`name`, or `name_1`, `name_2`, ... where the current scope has such a block already."""
+        inputs = {item.value.name for item in self._inputs}
+        prefix = "".join(f"{scope}." for scope in self._scopes)
+        number, free = 0, name
+        while prefix + free in self._blocks or prefix + free in inputs:
+            number += 1
+            free = f"{name}_{number}"
+        self._blocks.add(prefix + free)
+        return free
+
+    @contextlib.contextmanager
+    def scope(self, name: str, params: str | None = None) -> Iterator[None]:
+        """Prefix the names of labels and parameters inside; parameters with `params` where given,
+        so that blocks with names of their own share them."""
+        self._scopes.append(name)
+        self._param_scopes.append(name if params is None else params)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+            self._param_scopes.pop()
+
+    @contextlib.contextmanager
+    def at(self, location: Location | None) -> Iterator[None]:
+        """Nodes made inside come from `location` rather than from the Python line."""
+        previous, self._location = self._location, location
+        try:
+            yield
+        finally:
+            self._location = previous
+
+    def apply(self, name: str, *operands: Any, **attrs: Any) -> Any:
+        """Add a node by the op's name; returns its result, or a tuple of several."""
+        with Blame():
+            definition = find_op(name)
+            bound = definition.bind_operands(operands), definition.bind_attrs(attrs)
+        results = self.emit(definition, *bound)
+        return results if len(results) > 1 else results[0]
+
+    def emit(
+        self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> tuple[Traced, ...]:
+        """Add a node; its types are inferred. Raises TfgraphError at the user's line."""
+        here = self.here()
+        try:
+            plain = tuple(map_traced(o, self._value) for o in operands)
+            types = definition.result_types([map_traced(o, lambda t: t.type) for o in operands], attrs)
+        except TfgraphError as error:
+            if error.location is None:
+                message = error.message
+                if not message.startswith(definition.name):
+                    message = f"{definition.name}: {message}"
+                raise TfgraphError(message, here, error.hint) from error
+            raise
+        first = self._results
+        self._results += len(types)
+        outputs = tuple(Value(f"{self._prefix}{first + i}", t) for i, t in enumerate(types))
+        self.nodes.append(Node(definition.name, plain, outputs, dict(attrs), here))
+        return tuple(Traced(self, value) for value in outputs)
+
+    def build(self) -> Graph:
+        """The finished graph, verified."""
+        new = self._renamed
+
+        def rename(value: Value) -> Value:
+            return new.get(value, value)
+
+        graph = Graph(
+            name=self.name,
+            inputs=tuple(self._inputs),
+            params=tuple(self._params.values()),
+            nodes=tuple(
+                replace(
+                    node,
+                    operands=tuple(map_operand(o, rename) for o in node.operands),
+                    outputs=tuple(map(rename, node.outputs)),
+                )
+                for node in self.nodes
+            ),
+            outputs=tuple(Output(o.name, rename(o.value)) for o in self._outputs),
+            symbols=tuple(self._symbols.values()),
+            constraints=tuple(self._constraints),
+        )
+        verify_structure(graph)
+        return graph
+
+    def _value(self, traced: Any) -> Value:
+        if not isinstance(traced, Traced) or traced.builder is not self:
+            raise TfgraphError("an operand belongs to another graph, or to none")
+        return traced.value
+
+    def here(self) -> Location | None:
+        """The place that a node made now comes from."""
+        return self._location or user_location()
+
+
+def graph(name: str) -> Builder:
+    """Start a graph; use it in a `with` statement, then call `build()`."""
+    if not name.isidentifier():
+        raise TfgraphError(f"graph name '{name}' is not an identifier")
+    return Builder(name)
+
+
+def current() -> Builder:
+    """The graph being built. Raises TfgraphError outside of `with graph(...)`."""
+    try:
+        return _current.get()
+    except LookupError:
+        raise TfgraphError("no graph is being built", hint="with tfgraph.graph('name') as g:") from None
+
+
+class Blame:
+    """A `with` block whose errors without a place get the user's line, or the one set by `at`."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, TfgraphError) and error.location is None:
+            builder = _current.get(None)
+            error.location = builder.here() if builder else user_location()
