@@ -46,9 +46,7 @@ class Draft:
             for p in self._graph.params
             if self.users.get(p.value) or p.value in self.output_values
         )
-        return replace(
-            self._graph, nodes=tuple(self.nodes), params=params, outputs=self.outputs
-        )
+        return replace(self._graph, nodes=tuple(self.nodes), params=params, outputs=self.outputs)
 
     def splice(self, root: Node, made: Sequence[Node], new: Mapping[Value, Value]) -> int:
         """Put the nodes `made` before `root`, and each value of `new` in place of its key, which

@@ -25,7 +25,15 @@ _SUM = either(_ADD, call("transpose", _ADD, name="moved", why="the norm is not o
 
 @rule(call("layer_norm", _SUM, opt("scale"), opt("bias"), name="norm"))
 def fuse_add_layer_norm(
-    a: Any, b: Any, shift: Any, scale: Any, bias: Any, total: Node, moved: Node | None, norm: Node, match: Match
+    a: Any,
+    b: Any,
+    shift: Any,
+    scale: Any,
+    bias: Any,
+    total: Node,
+    moved: Node | None,
+    norm: Node,
+    match: Match,
 ) -> Any:
     """layer_norm(a + b) -> add_layer_norm(a, b)."""
     _check(a, b, shift, moved)
@@ -36,7 +44,14 @@ def fuse_add_layer_norm(
 
 @rule(call("rms_norm", _SUM, opt("scale"), name="norm"))
 def fuse_add_rms_norm(
-    a: Any, b: Any, shift: Any, scale: Any, total: Node, moved: Node | None, norm: Node, match: Match
+    a: Any,
+    b: Any,
+    shift: Any,
+    scale: Any,
+    total: Node,
+    moved: Node | None,
+    norm: Node,
+    match: Match,
 ) -> Any:
     """rms_norm(a + b) -> add_rms_norm(a, b)."""
     _check(a, b, shift, moved)

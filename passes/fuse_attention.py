@@ -5,8 +5,10 @@ linears that make Q, K and V of one tensor become one.
 splits that cancel against those of the graph (the rules of `simplify` that run in the same pass).
 
 Legal when: K is a transposed tensor [batch, heads, key, d]; the scale is one constant for all
-scores; a softcap c tanh(s / c) comes before the mask; the softmax is over the keys; Q, K and V
-agree in heads; and nothing else reads the scores or the weights.
+scores; a softcap comes before the mask; the softmax is over the keys; Q, K and V agree in heads, of
+which each is repeated in place for a group of query heads; and nothing else reads the scores or the
+weights. Any c tanh(f s) is the softcap c tanh(s' / c) of scores s' = c f s, so the constant f
+inside goes into the scale.
 """
 
 from __future__ import annotations
@@ -17,8 +19,14 @@ from tfgraph.ir import Exact, as_dim, exact
 from tfgraph.ops import attention, concat, full, linear, merge_heads, slice_, split_heads, transpose
 from tfgraph.passes.pattern import NoMatch, Pattern, call, const, either, masked, opt, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.rule import Rule, rule
-from tfgraph.passes.simplify import drop_no_op, drop_transpose, merge_reshapes, merge_transposes
+from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.simplify import (
+    drop_no_op,
+    drop_transpose,
+    merge_reshapes,
+    merge_transposes,
+    reciprocal,
+)
 
 if TYPE_CHECKING:
     from tfgraph.ir import Dim, Mask, Node
@@ -31,21 +39,15 @@ def _repeated(name: str, how: str) -> Pattern:
     return either(call("reshape", wide, shared=True, name=f"{how}_all"), var(name))
 
 
-_KEYS = call(
-    "transpose", _repeated("k", "k"), shared=True, name="k_t", why="K is not transposed"
-)
+_KEYS = call("transpose", _repeated("k", "k"), shared=True, name="k_t", why="K is not transposed")
 _PRODUCT = call("matmul", var("q"), _KEYS)
 _SCALED = either(
     call("mul", _PRODUCT, const("scale")), call("div", _PRODUCT, const("divisor")), _PRODUCT
 )
-_CAPPED = either(
-    call(
-        "mul",
-        call("tanh", either(call("mul", _SCALED, const("inverse")), call("div", _SCALED, const("cap")))),
-        const("cap"),
-    ),
-    _SCALED,
+_INSIDE = either(
+    call("mul", _SCALED, const("inside")), call("div", _SCALED, const("inside_divisor")), _SCALED
 )
+_CAPPED = either(call("mul", call("tanh", _INSIDE), const("cap")), _SCALED)
 _MASKED = either(
     call("mask", _CAPPED, masked("m"), why="unknown mask: expected mask or the scaled scores"),
     _CAPPED,
@@ -59,17 +61,17 @@ def fuse_attention(
     k: Any,
     v: Any,
     m: Mask | None,
-    scale: Exact | None,
-    divisor: Exact | None,
     cap: Exact | None,
-    inverse: Exact | None,
     k_t: Node,
     softmax: Node,
     out: Node,
+    match: Match,
 ) -> Any:
     """matmul(softmax(mask(scale Q K^T)), V) -> attention(Q, K, V)."""
     if len(q.shape) != 4 or len(k.shape) != 4 or len(v.shape) != 4:
         raise NoMatch(f"Q, K and V are {q.type}, {k.type}, {v.type}, not [batch, heads, length, d]")
+    _check_repeated("k", k, match)
+    _check_repeated("v", v, match)
     if softmax.attrs["axis"] not in (-1, 3):
         raise NoMatch(f"the softmax is over axis {softmax.attrs['axis']}, not over the keys")
     if k_t.attrs["perm"] == (0, 2, 3, 1):  # heads split and keys transposed in one
@@ -79,10 +81,6 @@ def fuse_attention(
     heads, kv_heads = _heads(q), _heads(k)
     if kv_heads != _heads(v):
         raise NoMatch(f"K has {kv_heads} heads and V {_heads(v)}")
-    if kv_heads == 0 or heads % kv_heads:
-        raise NoMatch(f"{heads} query heads are not a multiple of {kv_heads} key/value heads")
-    if cap is not None and inverse is not None and cap * inverse != exact(1):
-        raise NoMatch(f"the softcap is not c tanh(s / c): {inverse} is not 1/{cap}")
     fused = attention(
         merge_heads(q),
         merge_heads(k),
@@ -90,21 +88,41 @@ def fuse_attention(
         m,
         heads=heads,
         kv_heads=kv_heads,
-        scale=_scale(scale, divisor),
+        scale=_scale(match),
         softcap=cap,
     )
     result = split_heads(fused, heads)
     if result.type != out.output.type:
-        raise NoMatch(f"the batch broadcasts: {q.type} with {k.type}")
+        raise NoMatch(f"the heads of Q broadcast: {q.type} to {out.output.type}")
     return result
 
 
-def _scale(factor: Exact | None, divisor: Exact | None) -> Exact:
-    if divisor is None:
-        return factor or exact(1)
-    if divisor.calls or not divisor.factor:
-        raise NoMatch(f"the scores are divided by {divisor}")
-    return Exact(1 / divisor.factor)
+def _check_repeated(how: str, x: Any, match: Match) -> None:
+    """Decline unless head h of the repeated heads is head h // r of x [batch, g, length, d]."""
+    nodes = match.state.bindings
+    if f"{how}_all" not in nodes:
+        return
+    batch, groups, length, size = x.shape
+    wide = nodes[f"{how}_wide"].output.type.shape
+    each = wide[2]
+    shapes = [
+        (f"{how}_one", (batch, groups, as_dim(1), length, size)),
+        (f"{how}_wide", (batch, groups, each, length, size)),
+        (f"{how}_all", (batch, groups * each, length, size)),
+    ]
+    if any(nodes[name].output.type.shape != shape for name, shape in shapes):
+        raise NoMatch(f"the heads of {how.upper()} are not repeated in place")
+
+
+def _scale(match: Match) -> Exact:
+    """The product of the constants around the scores, the softcap's inner and outer ones included."""
+    constants = match.state.bindings
+    scale = exact(1)
+    for factor in ("scale", "inside", "cap"):
+        scale *= constants.get(factor, exact(1))
+    for divisor in ("divisor", "inside_divisor"):
+        scale *= reciprocal(constants.get(divisor, exact(1)))
+    return scale
 
 
 def _heads(x: Any) -> int:

@@ -94,7 +94,9 @@ def add_rule(pass_name: str, rule: Rule) -> None:
     cls = PASSES.get(pass_name)
     if cls is None or not issubclass(cls, RulePass):
         known = [name for name, c in PASSES.items() if issubclass(c, RulePass)]
-        raise TfgraphError(f"no pass of rules is called '{pass_name}'", hint=nearest(pass_name, known))
+        raise TfgraphError(
+            f"no pass of rules is called '{pass_name}'", hint=nearest(pass_name, known)
+        )
     cls.rules.append(rule)
 
 

@@ -1,14 +1,19 @@
 """simplify: removes what changes nothing, and folds exact constants without rounding them.
 
-Legal on every graph: each rule keeps every value bit for bit, or (merging constants) replaces two
-roundings by one.
+Each rule keeps every value bit for bit, NaN and the sign of zero included; so x - 0 is x, but x + 0
+is not where x is a float, for -0.0 + 0 is 0.0. The exception is merging constants, which rounds once
+where two products round twice, and overflows only where the result does; it is left alone where the
+merged constant would not be a normal number of the tensor's type.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tfgraph.ir import Exact, as_dim, exact
+import ml_dtypes
+
+from tfgraph.ir import Exact, as_dim, exact, rsqrt, sqrt
+from tfgraph.ir.exact import call as function_of
 from tfgraph.ops import reshape, transpose
 from tfgraph.passes.pattern import NoMatch, call, const, var
 from tfgraph.passes.pipeline import RulePass, register_pass
@@ -21,7 +26,10 @@ if TYPE_CHECKING:
 _SILENT = 10**6
 
 
-@rule(call("transpose", call("transpose", var("x"), name="first", shared=True), name="second"), near=_SILENT)
+@rule(
+    call("transpose", call("transpose", var("x"), name="first", shared=True), name="second"),
+    near=_SILENT,
+)
 def merge_transposes(x: Any, first: Node, second: Node) -> Any:
     """transpose(transpose(x, p), q) -> transpose(x, p[q])."""
     perm = tuple(_ints(first.attrs["perm"])[i] for i in _ints(second.attrs["perm"]))
@@ -59,31 +67,60 @@ def drop_concat(x: Any) -> Any:
 
 @rule(call(("add", "sub"), var("x"), const("zero", exact(0)), name="node"), near=_SILENT)
 def drop_zero(x: Any, node: Node) -> Any:
-    """x + 0, x - 0 -> x."""
-    if isinstance(x, Exact) or node.operands[0] != x.value:
-        if node.op == "sub":  # 0 - x is a negation
-            raise NoMatch
+    """x - 0, and x + 0 of integers -> x."""
+    if node.op == "add" and x.dtype.is_float:
+        raise NoMatch
     return x
 
 
-@rule(call(("mul", "div"), var("x"), const("one", exact(1)), name="node"), near=_SILENT)
-def drop_one(x: Any, node: Node) -> Any:
+@rule(call(("mul", "div"), var("x"), const("one", exact(1))), near=_SILENT)
+def drop_one(x: Any) -> Any:
     """x * 1, x / 1 -> x."""
     return x
 
 
 @rule(call("mul", call("mul", var("x"), const("a")), const("b")), near=_SILENT)
 def merge_factors(x: Any, a: Exact, b: Exact) -> Any:
-    """(x * a) * b -> x * ab, exactly."""
-    return x * (a * b)
+    """(x * a) * b -> x * ab, exactly, for floats."""
+    return _times(x, a * b)
 
 
 @rule(call("mul", call("div", var("x"), const("a")), const("b")), near=_SILENT)
 def merge_divisor(x: Any, a: Exact, b: Exact) -> Any:
-    """(x / a) * b -> x * (b / a), for a rational a other than 0."""
-    if a.calls or not a.factor:
+    """(x / a) * b -> x * (b / a), exactly."""
+    return _times(x, b * reciprocal(a))
+
+
+def reciprocal(c: Exact) -> Exact:
+    """1/c, exactly. Raises NoMatch for 0 and for a logarithm."""
+    if not c.factor:
+        raise NoMatch("a constant is divided by 0")
+    result = Exact(1 / c.factor)
+    for function, argument in c.calls:
+        if function == "sqrt":
+            result *= rsqrt(argument)
+        elif function == "rsqrt":
+            result *= sqrt(argument)
+        elif function == "exp":
+            result *= function_of("exp", -argument)
+        else:
+            raise NoMatch(f"1/{function}({argument}) has no exact form")
+    return result
+
+
+def _times(x: Any, factor: Exact) -> Any:
+    """x * factor, where the factor is a normal number of x's float type: as a constant it must not
+    become 0 or inf, nor lose digits, where the two that made it did not."""
+    if not x.dtype.is_float:
         raise NoMatch
-    return x * (b * Exact(1 / a.factor))
+    limits = ml_dtypes.finfo(x.dtype.value)
+    try:
+        size = abs(float(factor))
+    except OverflowError:
+        raise NoMatch from None
+    if not float(limits.smallest_normal) <= size <= float(limits.max):
+        raise NoMatch
+    return x * factor
 
 
 @register_pass

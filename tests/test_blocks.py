@@ -48,7 +48,11 @@ def attend(
     p: Arrays, name: str, x: Any, memory: Any, heads: int, kv_heads: int, allowed: Any
 ) -> Any:
     """Multi-head attention by loops over batch, heads and queries."""
-    q, k, v = linear(p, f"{name}.q", x), linear(p, f"{name}.k", memory), linear(p, f"{name}.v", memory)
+    q, k, v = (
+        linear(p, f"{name}.q", x),
+        linear(p, f"{name}.k", memory),
+        linear(p, f"{name}.v", memory),
+    )
     size = q.shape[-1] // heads
     context = np.zeros_like(q)
     for b in range(x.shape[0]):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zipfile import ZipFile
 
 import pytest
+from helpers.packages import build
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,17 +29,6 @@ def installed_names() -> Iterator[str]:
             inside = Path(directory).relative_to(ROOT / folder)
             if "__pycache__" not in inside.parts:
                 yield from (str(installed / inside / name) for name in names)
-
-
-def build(kind: str, source: Path, out: Path) -> Path:
-    """Build "wheel" or "sdist" from `source`, with the setuptools installed here: no network."""
-    code = f"import setuptools.build_meta as b; b.build_{kind}({str(out)!r})"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=source, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (made,) = (path for path in out.iterdir() if path.suffix in {".whl", ".gz"})
-    return made
 
 
 def names_in(wheel: Path) -> list[str]:

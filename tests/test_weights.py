@@ -158,7 +158,9 @@ def header(text: bytes, data: bytes = b"") -> bytes:
         (header(b'{"a": 3}'), "'a' has a damaged entry"),
         (header(b'{"a": {"dtype": "F4", "shape": [], "data_offsets": [0, 0]}}'), "dtype F4"),
         (
-            header(b'{"a": {"dtype": "F32", "shape": [9999999], "data_offsets": [0, 4]}}', b"0" * 4),
+            header(
+                b'{"a": {"dtype": "F32", "shape": [9999999], "data_offsets": [0, 4]}}', b"0" * 4
+            ),
             "'a' has 4 bytes, which do not hold F32 [9999999]",
         ),
         (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def run_graph(
     graph: Graph, arrays: Mapping[str, np.ndarray[Any, Any]]
 ) -> dict[str, np.ndarray[Any, Any]]:
-    """Every result by value name, and every output by its name; `arrays` holds inputs and weights."""
+    """Every result by value name, every output by its name; `arrays` holds inputs and weights."""
     sizes: dict[str, int] = {}
     for given in graph.inputs:
         shape = arrays[given.value.name].shape

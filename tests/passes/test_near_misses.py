@@ -146,7 +146,9 @@ def test_grouped_heads_fuse() -> None:
         q = g.input("q", "f32", 2, 4, 8, 8)
         k, v = g.input("k", "f32", 2, 2, 8, 8), g.input("v", "f32", 2, 2, 8, 8)
         k, v = ops.repeat_heads(k, 4), ops.repeat_heads(v, 4)
-        g.output("o", ops.matmul(ops.softmax(ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2)))), v))
+        g.output(
+            "o", ops.matmul(ops.softmax(ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2)))), v)
+        )
     fused, (report,) = run_pipeline(g.build(), [PASSES["fuse-attention"]()])
     assert report.applied["fuse-attention"] == 1
     node = next(n for n in fused.nodes if n.op == "attention")
@@ -156,8 +158,16 @@ def test_grouped_heads_fuse() -> None:
 NORMS = ("layer_norm", "rms_norm")
 
 
-def norm_graph(op: str, *, b: tuple[int, ...] = (2, 8), order: bool = False, moved: bool = False,
-               shift: tuple[int, ...] | None = None, read: bool = False, plus: bool = True) -> Graph:
+def norm_graph(
+    op: str,
+    *,
+    b: tuple[int, ...] = (2, 8),
+    order: bool = False,
+    moved: bool = False,
+    shift: tuple[int, ...] | None = None,
+    read: bool = False,
+    plus: bool = True,
+) -> Graph:
     """norm(a + b) with one thing changed."""
     with ops.graph("norm") as g:
         x, y = g.input("a", "f32", 2, 8), g.input("b", "f32", *b)

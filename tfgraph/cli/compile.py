@@ -6,7 +6,7 @@ May import: api, backends, passes, text, errors.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -135,13 +135,14 @@ def _show_diffs(session: Session, wanted: frozenset[str]) -> Callable[[Pass, Gra
 
 def _print_report(session: Session, report: CompileReport) -> None:
     from tfgraph.backends.base import symbol_ranges
+    from tfgraph.runtime.format import read_manifest
 
     target = report.target
     line = target.name
     if target.arch:
         line += f" {target.arch} ({target.arch_origin})"
-    if target.mcpu:
-        line += f" {target.mcpu} (--mcpu)"
+    elif "cpu" in (manifest := read_manifest(report.artifact)):
+        line += f" {manifest['cpu']['mcpu']} ({'--mcpu' if target.mcpu else 'this machine'})"
     session.print(f"{session.style('target', 'bold')}  {line}")
     print_passes(session, report.graph, report.compiled, report.passes)
     examples = {name: s.example for name, s in symbol_ranges(report.graph).items()}
@@ -163,16 +164,13 @@ def _print_verification(session: Session, outcome: Verification) -> None:
         reason = (outcome.reason or "").removeprefix("not run: ")
         session.print(f"{head}  {session.verdict(None)}: {reason}")
         return
-    session.print(f"{head}  {session.verdict(outcome.ok)} against {outcome.against}, worst of:")
+    at = f" at {plural(len(outcome.dims), 'size')}" if len(outcome.dims) > 1 else ""
+    session.print(f"{head}  {session.verdict(outcome.ok)} against {outcome.against}{at}")
     rows = [("output", "max error", "bound", "")]
     rows += [
         (d.name, f"{d.max_abs:.2e}", f"{d.bound:.2e}", session.verdict(d.ok))
         for d in outcome.outputs
     ]
-    for sizes in _shapes(outcome.dims):
-        session.print(f"  {sizes}")
+    for sizes in filter(None, outcome.dims):
+        session.print(f"  {at_sizes(sizes)}")
     session.rows(rows, right=(1, 2))
-
-
-def _shapes(dims: Sequence[dict[str, Any]]) -> list[str]:
-    return [at_sizes(sizes) for sizes in dims if sizes]

@@ -197,7 +197,7 @@ def size(number: float) -> str:
     power = 0
     while number >= 1024 and power < len(_PREFIXES) - 1:
         number, power = number / 1024, power + 1
-    shown = f"{number:.0f}" if power == 0 or number >= 99.5 else f"{number:.2g}"
+    shown = f"{number:.0f}" if power == 0 or number >= 999.5 else f"{number:.3g}"
     return f"{shown} {_PREFIXES[power]}B"
 
 

@@ -153,7 +153,7 @@ def _yaml() -> Any:
 def _convert(document: Document, node: Any, path: Path_, key: Location) -> Any:
     """The plain data of a node; records places and mistakes."""
     value = _at(document.file, node.start_mark)
-    if node.id == "scalar" and node.value == "" and node.style is None:
+    if node.id == "scalar" and len(node.value) == 0 and node.style is None:
         value = key  # nothing is there: `layers:`
     quoted = node.id == "scalar" and node.style in ("'", '"')
     text = Location(value.file, value.line, value.column + 1) if quoted else value

@@ -1,0 +1,188 @@
+"""`tfgraph run`: inputs from files or made up, outputs saved, the trace, and few imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tfgraph.cli.run import safe_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent.parent
+NUMPY = ("run", "tiny.tfg", "--target", "numpy")
+
+
+def softmax(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    e = np.exp(x - x.max(axis=-1, keepdims=True))
+    return e / e.sum(axis=-1, keepdims=True)
+
+
+def weight() -> np.ndarray[Any, Any]:
+    """The seeded weight of tiny.tfg."""
+    from tfgraph.text import parse_graph
+    from tfgraph.weights import Seeded
+
+    graph = parse_graph(Path("tiny.tfg").read_text(), "tiny.tfg")
+    return np.asarray(Seeded(graph.params)["w"], np.float64)
+
+
+def test_a_model_on_given_inputs(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
+    x = np.linspace(-1, 1, 40, dtype=np.float32).reshape(5, 8)
+    np.save("x.npy", x)
+    found = tfgraph(*NUMPY, "--input", "x=x.npy", "--save", tmp_path / "out", "--json").json
+    path = str(tmp_path / "out" / "z.npy")
+    assert found == {
+        "dims": {"n": 5},
+        "outputs": {"z": {"shape": [5, 4], "dtype": "float32", "file": path}},
+    }
+    np.testing.assert_allclose(np.load(path), softmax(x @ weight()), rtol=1e-5)
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["z.npy"]
+
+
+def test_an_artifact_gives_what_the_model_gives(tfgraph: Callable[..., Any]) -> None:
+    tfgraph("compile", "tiny.tfg", "--no-verify", "-o", "art")
+    for spec, out in (("art", "a"), ("tiny.tfg", "b")):
+        result = tfgraph("run", spec, "--dim", "n=70", "--seed", "5", "--save", out, "--json")
+        assert result.json["dims"] == {"n": 70}
+    np.testing.assert_allclose(np.load("a/z.npy"), np.load("b/z.npy"), rtol=1e-5)
+
+
+def test_made_up_inputs_follow_the_seed(tfgraph: Callable[..., Any]) -> None:
+    for out, seed in (("a", 1), ("b", 1), ("c", 2)):
+        tfgraph(*NUMPY, "--seed", seed, "--save", out)
+    assert np.array_equal(np.load("a/z.npy"), np.load("b/z.npy"))
+    assert not np.array_equal(np.load("a/z.npy"), np.load("c/z.npy"))
+
+
+def test_made_up_inputs_fit_the_given_ones(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "two.tfg").write_text(
+        "graph two(%a: f32[n,2], %b: f32[n,m]) {\n"
+        "  symbol m: 1..9, example 4\n  symbol n: 1..9, example 3\n"
+        "  %c = concat(%a, %b) {axis=1} : f32[n,m + 2]\n  return %c\n}\n"
+    )
+    np.save("a.npy", np.ones((7, 2), np.float32))
+    found = tfgraph("run", "two.tfg", "--target", "numpy", "--input", "a=a.npy", "--json").json
+    assert found["dims"] == {"n": 7, "m": 4}
+    assert found["outputs"]["c"]["shape"] == [7, 6]
+
+
+BAD = {
+    "shape": (np.ones((5, 7), np.float32), "error: axis 1 of 'x' is 7, expected 8\n"),
+    "dtype": (
+        np.ones((5, 8)),
+        "error: input 'x' is float64, expected float32\nhint: convert it with .astype('float32')\n",
+    ),
+    "size": (
+        np.ones((301, 8), np.float32),
+        "error: n is 301 in axis 0 of 'x', expected 1 to 300\n",
+    ),
+    "empty": (np.ones((0, 8), np.float32), "error: n is 0 in axis 0 of 'x', expected 1 to 300\n"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_wrong_array(tfgraph: Callable[..., Any], what: str) -> None:
+    array, error = BAD[what]
+    np.save("x.npy", array)
+    result = tfgraph(*NUMPY, "--input", "x=x.npy")
+    assert (result.code, result.out, result.err) == (2, "", error)
+
+
+def test_a_size_that_contradicts_an_input(tfgraph: Callable[..., Any]) -> None:
+    np.save("x.npy", np.ones((5, 8), np.float32))
+    result = tfgraph(*NUMPY, "--input", "x=x.npy", "--dim", "n=6")
+    assert (result.code, result.err) == (2, "error: n is 6 in dims, but 5 in axis 0 of 'x'\n")
+
+
+def test_an_absurd_size_is_refused_before_memory_is_taken(tfgraph: Callable[..., Any]) -> None:
+    result = tfgraph(*NUMPY, "--dim", "n=1000000000000")
+    assert result.err == "error: n is 1000000000000 in dims, expected 1 to 300\n"
+
+
+def test_files_that_are_no_arrays(tfgraph: Callable[..., Any]) -> None:
+    np.savez("x.npz", x=np.ones(3))
+    error = tfgraph(*NUMPY, "--input", "x=x.npz").err
+    assert error.startswith("error: --input x: x.npz is an .npz archive, expected one .npy array\n")
+    np.save("x.npy", np.array([{"a": 1}], object), allow_pickle=True)
+    assert "x.npy cannot be read" in tfgraph(*NUMPY, "--input", "x=x.npy").err
+    # A header that promises 4 TB, and a file that is cut short.
+    np.save("x.npy", np.ones((5, 8), np.float32))
+    data = Path("x.npy").read_bytes()
+    Path("x.npy").write_bytes(data.replace(b"(5, 8), }   ", b"(999999999999, 8), }   ")[:200])
+    for content in (data[:140], data[:20], data[:7], Path("x.npy").read_bytes()):
+        Path("x.npy").write_bytes(content)
+        result = tfgraph(*NUMPY, "--input", "x=x.npy")
+        assert result.code == 2
+        assert result.err.startswith("error: --input x: x.npy cannot be read: ")
+    result = tfgraph(*NUMPY, "--input", "x=.")
+    assert (result.code, result.err) == (2, "error: --input x: .: Is a directory\n")
+
+
+def test_damage_is_told_by_file(tfgraph: Callable[..., Any]) -> None:
+    tfgraph("compile", "tiny.tfg", "--no-verify", "-o", "art")
+    kernel = next(Path("art/kernels").glob("*.o"))
+    kernel.write_bytes(kernel.read_bytes()[:-1])
+    result = tfgraph("run", "art")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"error: {kernel}: damaged")
+    Path("art/manifest.json").unlink()
+    assert tfgraph("run", "art").code == 2
+
+
+def test_the_names_of_saved_files_are_safe() -> None:
+    names = ["a/b", "../up", "a_b", "", ".hidden", "x" * 300, "ok-1.2"]
+    found = safe_names(names)
+    assert list(found) == names
+    assert list(found.values()) == ["a_b", "_up", "a_b_1", "output", "hidden", "x" * 100, "ok-1.2"]
+
+
+def test_the_trace_shows_every_value_in_order(tfgraph: Callable[..., Any]) -> None:
+    np.save("x.npy", np.arange(8, dtype=np.float32).reshape(1, 8))
+    text = tfgraph("run", "tiny.tfg", "--trace", "--input", "x=x.npy").out
+    lines = text.splitlines()
+    assert lines[0] == "tiny at n=1"
+    assert lines[1] == "%x = input  float32 1x8"
+    assert " ".join(lines[2].split()) == "min 0 max 7 mean 3.5 first 0 1 2 3 ..."
+    assert [line.split()[:3] for line in lines[3::2]] == [
+        ["%w", "=", "weight"],
+        ["%y", "=", "linear"],
+        ["%z", "=", "softmax"],
+    ]
+    found = tfgraph("run", "tiny.tfg", "--trace", "--input", "x=x.npy", "--json").json
+    assert [(v["name"], v["op"], v["shape"]) for v in found["trace"]] == [
+        ("x", "input", [1, 8]),
+        ("w", "weight", [8, 4]),
+        ("y", "linear", [1, 4]),
+        ("z", "softmax", [1, 4]),
+    ]
+    y = np.arange(8) @ weight()
+    assert found["trace"][2]["mean"] == pytest.approx(y.mean(), rel=1e-5)
+    assert found["trace"][2]["first"] == pytest.approx(list(y), rel=1e-5)
+    assert found["trace"][2]["location"] == "tiny.tfg:3:8"
+
+
+def test_running_an_artifact_imports_little(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
+    tfgraph("compile", "tiny.tfg", "--no-verify", "-o", "art")
+    code = (
+        "import sys; from tfgraph.cli import main; code = main(sys.argv[1:]); "
+        "print(*sorted(sys.modules), file=sys.stderr); sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "run", str(tmp_path / "art"), "--json"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout)["dims"] == {"n": 3}
+    loaded = set(done.stderr.split())
+    absent = {"tvm", "onnx", "networkx", "rich", "ruamel", "safetensors"}
+    assert loaded & absent == set()
+    ours = {name for name in loaded if name.startswith("tfgraph.")}
+    allowed = ("tfgraph.cli", "tfgraph.runtime", "tfgraph.errors")
+    assert {name for name in ours if not name.startswith(allowed)} == set()

@@ -1,0 +1,190 @@
+"""Mistakes: what stderr says, letter for letter, and the exit code. Help and version."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent.parent
+VERBS = ("compile", "run", "compare", "inspect", "doctor", "init", "import")
+
+MISTAKES = {
+    "complie tiny.tfg": """\
+error: no such command: complie
+hint: did you mean 'compile'?
+""",
+    "compile": """\
+error: missing argument 'MODEL'
+hint: see `tfgraph compile --help`
+""",
+    "compile tiny.tfg --taget cpu": """\
+error: no such option: --taget
+hint: did you mean '--target'?
+""",
+    "run tiny.tfg --threads 0": """\
+error: invalid value for '--threads': should be greater than or equal to 1
+hint: see `tfgraph run --help`
+""",
+    "inspect tiny.tfg --format svg": """\
+error: invalid value for '--format' / '-f': 'svg' is not one of 'text', 'dot', 'mermaid'
+hint: see `tfgraph inspect --help`
+""",
+    "compile tiny.tfg --target cdua": """\
+error: unknown target 'cdua'
+hint: did you mean 'cuda'?
+""",
+    "compile tiny.tfg --target cpu --arch sm_80": """\
+error: --arch is for --target cuda, not cpu
+hint: --mcpu names a CPU
+""",
+    "compile tiny.tfg --target cuda --mcpu znver4": "error: --mcpu is for --target cpu, not cuda\n",
+    "compile tiny.tfg --target cuda --arch sm_1": """\
+error: unknown CUDA architecture 'sm_1'; known are sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, \
+sm_100, sm_101, sm_103, sm_120, sm_121
+hint: did you mean 'sm_75'?
+""",
+    "compile tiny.tfg --passes fuse-attn": """\
+error: unknown pass 'fuse-attn'
+hint: did you mean 'fuse-attention'?
+""",
+    "compile tiny.tfg --passes cse --print-after dce": """\
+error: --print-after dce: no such pass runs
+hint: passes are cse
+""",
+    "compile tiny.tfg -o tiny.tfg": """\
+error: tiny.tfg exists and is not an artifact
+hint: choose another -o
+""",
+    "compare tiny.tfg --backends numpy": """\
+error: --backends numpy: expected two names
+hint: such as --backends numpy,cpu
+""",
+    "compare tiny.tfg --backends numpy,gpu": """\
+error: unknown target 'gpu'
+hint: one of numpy, cpu, cuda
+""",
+    "run tiny.tfg --target numpy --dim m=3": """\
+error: --dim m=3: the model has no symbol 'm'
+hint: it has n
+""",
+    "run tiny.tfg --target numpy --dim n": "error: --dim n: expected NAME=SIZE, such as seq=128\n",
+    "run tiny.tfg --target numpy --dim n=1 --dim n=2": "error: --dim n=2: 'n' is given twice\n",
+    "run tiny.tfg --target numpy --input y=y.npy": """\
+error: the model has no input 'y'
+hint: it has x
+""",
+    "run tiny.tfg --target numpy --input x=x.npy": (
+        "error: --input x: x.npy: No such file or directory\n"
+    ),
+    "run tiny.tfg --target numpy --input x=tiny.tfg": (
+        "error: --input x: tiny.tfg is not a .npy file\n"
+    ),
+    "run tiny.tfg --trace --target cpu": """\
+error: --trace is of the reference, not of cpu
+hint: `tfgraph compare` names the first value that differs
+""",
+    "run tiny.tfg --plugin none.py": "none.py: error: no such plugin\n",
+    "import hf none": "error: none: no such folder\n",
+}
+
+
+@pytest.fixture
+def backend_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests register backends, which the hints would name."""
+    monkeypatch.setattr("tfgraph.backends.base._REGISTERED", {})
+
+
+@pytest.mark.usefixtures("backend_free")
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_explained(tfgraph: Callable[..., Any], line: str, tmp_path: Path) -> None:
+    result = tfgraph(*line.split())
+    assert (result.code, result.out, result.err) == (2, "", MISTAKES[line])
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.tfg"]
+
+
+@pytest.mark.parametrize("line", ["complie", "compile", "run tiny.tfg --dim n=0", "run none.yaml"])
+def test_with_json_a_mistake_is_an_object(tfgraph: Callable[..., Any], line: str) -> None:
+    result = tfgraph(*line.split(), "--json")
+    assert result.code == 2
+    assert list(result.json) == ["error"]
+    assert list(result.json["error"]) == ["code", "message", "file", "line", "column", "hint"]
+    assert result.err == ""
+
+
+def test_an_error_in_a_file_has_its_place(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "bad.tfg").write_text("graph bad(%x: f32[4]) {\n  %y = softmaxx(%x) : f32[4]\n}\n")
+    plain = tfgraph("inspect", "bad.tfg")
+    assert plain.code == 2
+    assert plain.err.startswith("bad.tfg:2:8: error: ")
+    assert "    %y = softmaxx(%x) : f32[4]\n           ^\n" in plain.err
+    error = tfgraph("inspect", "bad.tfg", "--json").json["error"]
+    assert (error["file"], error["line"], error["column"]) == ("bad.tfg", 2, 8)
+
+
+def test_a_target_or_arch_of_the_model_file_has_its_place(
+    tfgraph: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = "layers: 1\nwidth: 8\nheads: 1\nvocabulary: 9\n"
+    (tmp_path / "m.yaml").write_text(model + "target: cdua\n")
+    assert tfgraph("compile", "m.yaml").err.startswith("m.yaml:5:9: error: unknown target 'cdua'\n")
+    (tmp_path / "m.yaml").write_text(model + "arch: sm_1\ntarget: cuda\n")
+    error = tfgraph("compile", "m.yaml").err
+    assert error.startswith("m.yaml:5:7: error: unknown CUDA architecture 'sm_1'")
+
+
+def test_control_characters_do_not_reach_the_terminal(tfgraph: Callable[..., Any]) -> None:
+    result = tfgraph("run", "no\x1b[31mne.yaml")
+    assert result.code == 2
+    assert "\x1b" not in result.err
+
+
+def test_help_lists_the_verbs_and_every_verb_has_the_common_options(
+    tfgraph: Callable[..., Any],
+) -> None:
+    result = tfgraph("--help")
+    assert result.code == 0
+    for verb in VERBS:
+        assert f"\n  {verb} " in result.out
+        if verb != "import":
+            text = tfgraph(verb, "--help").out
+            for option in ("--json", "-v,", "-q,", "--no-color", "--version", "--plugin"):
+                assert option in text, (verb, option)
+    assert tfgraph().code == 2
+
+
+def test_the_version_is_told_everywhere(tfgraph: Callable[..., Any]) -> None:
+    from tfgraph.runtime.version import VERSION
+
+    for line in ("--version", "run --version", "import hf --version"):
+        result = tfgraph(*line.split())
+        assert (result.code, result.out) == (0, f"tfgraph {VERSION}\n")
+
+
+def test_help_needs_no_heavy_import() -> None:
+    heavy = ("numpy", "tvm", "tvm_ffi", "onnx", "networkx", "rich", "ruamel", "tfgraph.ir")
+    code = (
+        "import sys; from tfgraph.cli import main; assert main(['--help']) == 0; "
+        f"print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "m.yaml").write_text("layers: 20\nwidth: 8\nheads: 1\nvocabulary: 9\n")
+    command = f"{sys.executable} -m tfgraph inspect {tmp_path}/m.yaml | head -1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("graph m(")
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""

@@ -1,0 +1,167 @@
+"""`compare`, `inspect`, `doctor` and `init`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parent.parent.parent
+WRONG = """
+from dataclasses import dataclass, replace
+import numpy as np
+from tfgraph.backends import Backend, register_backend
+from tfgraph.backends.numpy import NumpyExecutable
+
+class Wrong(Backend):
+    '''NumPy with a softmax that is off by a thousandth.'''
+    name = "wrong"
+    def compile(self, graph, weights, target):
+        inner = NumpyExecutable(graph, weights)
+        soft = {n.outputs[0].name for n in graph.nodes if n.op == "softmax"}
+        class Run:
+            inputs, outputs, symbols = inner.inputs, inner.outputs, inner.symbols
+            def __call__(self, *, dims=None, **inputs):
+                found = inner(dims=dims, **inputs)
+                by_name = {o.name: o.value.name for o in graph.outputs}
+                return {k: v + np.float32(1e-3) if by_name[k] in soft else v
+                        for k, v in found.items()}
+            def close(self): pass
+        return Run()
+
+register_backend("wrong", Wrong)
+"""
+
+
+def test_compare_equal(tfgraph: Callable[..., Any]) -> None:
+    result = tfgraph("compare", "tiny.tfg", "--dim", "n=9")
+    assert result.code == 0
+    assert result.out.startswith("numpy against cpu at n=9\n")
+    assert result.out.endswith("equal within bounds\n")
+    found = tfgraph("compare", "tiny.tfg", "--json").json
+    assert list(found) == ["ok", "a", "b", "outputs", "intermediates", "first_divergence"]
+    assert (found["ok"], found["a"], found["b"]) == (True, "numpy", "cpu")
+    assert set(found["outputs"][0]) == {"name", "max_abs", "max_rel", "bound", "ok", "worst_index"}
+    assert found["first_divergence"] is None
+
+
+def test_compare_different(
+    tfgraph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfgraph.backends.base._REGISTERED", {})
+    (tmp_path / "wrong.py").write_text(WRONG)
+    np.save("x.npy", np.ones((2, 8), np.float32))
+    line = ("compare", "tiny.tfg", "--backends", "numpy,wrong", "--plugin", "wrong.py")
+    result = tfgraph(*line, "--input", "x=x.npy", "--json")
+    assert result.code == 1
+    first = result.json["first_divergence"]
+    assert (first["value"], first["op"], first["location"]) == ("z", "softmax", "tiny.tfg:4:8")
+    assert first["isolated"] == pytest.approx(1e-3, rel=1e-3)
+    plain = tfgraph(*line)
+    assert plain.code == 1
+    assert "first difference: %z = softmax at tiny.tfg:4:8\n" in plain.out
+
+
+def test_inspect_formats(tfgraph: Callable[..., Any]) -> None:
+    text = tfgraph("inspect", "tiny.tfg", "--format", "text").out
+    assert text == tfgraph("inspect", "tiny.tfg").out
+    assert text.startswith("graph tiny(%x: f32[n,8]) {\n")
+    assert tfgraph("inspect", "tiny.tfg", "--format", "dot").out.startswith('digraph "tiny" {\n')
+    assert tfgraph("inspect", "tiny.tfg", "--format", "mermaid").out.startswith("flowchart TD\n")
+    found = tfgraph("inspect", "tiny.tfg", "--json").json
+    assert found["graph"] == text
+    assert found["ops"] == {"linear": 1, "softmax": 1}
+
+
+def test_inspect_a_python_graph(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "m.py").write_text(
+        "from tfgraph import graph, ops\n"
+        "with graph('tiny') as g:\n"
+        "    g.output('y', ops.softmax(g.input('x', 'f32', 'n', 8)))\n"
+    )
+    assert "%0 = softmax(%x)" in tfgraph("inspect", "m.py:g").out
+    assert tfgraph("inspect", "m.py:h").code == 2
+
+
+def test_inspect_the_twins(tfgraph: Callable[..., Any]) -> None:
+    yaml = tfgraph("inspect", ROOT / "examples/encoder.yaml", "--format", "text")
+    python = tfgraph("inspect", f"{ROOT}/examples/encoder.py:model", "--format", "text")
+    assert yaml.code == python.code == 0
+    assert yaml.out == python.out
+
+
+def test_inspect_fusion_and_cost(tfgraph: Callable[..., Any]) -> None:
+    encoder = ROOT / "examples/encoder.yaml"
+    result = tfgraph("inspect", encoder, "--fusion", "--json")
+    applied = {k: v for p in result.json["fusion"] for k, v in p["applied"].items()}
+    assert applied["fuse-attention"] == 4
+    assert applied["fuse-add-layer-norm"] == 8
+    assert "fuse-add-layer-norm 8" in tfgraph("inspect", encoder, "--fusion").out
+    cost = tfgraph("inspect", encoder, "--cost", "--dim", "batch=1", "--dim", "seq=2", "--json")
+    found = cost.json["cost"]
+    assert found["sizes"] == {"batch": 1, "seq": 2}
+    # 2 tokens in 4 layers, a multiply-add being two operations.
+    flops = {line["name"]: line["flops"] for line in found["ops"]}
+    assert flops["linear"] == pytest.approx(2 * 2 * 4 * (4 * 256**2 + 2 * 256 * 1024), rel=0.01)
+    fused = tfgraph("inspect", encoder, "--fused").out
+    assert "add_layer_norm(" in fused
+    assert " = softmax(" not in fused
+
+
+def test_inspect_an_artifact(tfgraph: Callable[..., Any]) -> None:
+    tfgraph("compile", "tiny.tfg", "--no-verify", "-o", "art")
+    result = tfgraph("inspect", "art")
+    assert result.out.startswith("art: tiny for cpu ")
+    assert "\n  input   x  float32[n,8]  normal(1)\n" in result.out
+    assert "\ngraph tiny(" in result.out
+    assert tfgraph("inspect", "art", "--format", "text").out.startswith("graph tiny(")
+    assert tfgraph("inspect", "art", "--json").json["manifest"]["target"] == "cpu"
+    result = tfgraph("inspect", "art", "--fusion")
+    assert result.code == 2
+    assert "its passes ran when it was compiled" in result.err
+
+
+def test_doctor(tfgraph: Callable[..., Any]) -> None:
+    result = tfgraph("doctor")
+    lines = result.out.splitlines()
+    assert result.code == (0 if lines[-1] == "compiling for the CPU works" else 3)
+    found = tfgraph("doctor", "--json").json
+    assert found["ok"] == (result.code == 0)
+    names = [f["name"] for f in found["findings"]]
+    for name in ("Python", "platform", "apache-tvm", "apache-tvm-ffi", "threads", "CPU"):
+        assert name in names
+    for finding in found["findings"]:
+        assert set(finding) == {"name", "ok", "found", "hint"}
+        assert finding["ok"] or finding["hint"]
+
+
+def test_doctor_notices_another_version(
+    tfgraph: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["tfgraph.cli.doctor"]  # whose name the package gives to the verb
+    monkeypatch.setattr(module, "_pins", lambda: {"apache-tvm-ffi": "9.9"})
+    result = tfgraph("doctor")
+    assert result.code == 3
+    assert "pip install apache-tvm-ffi==9.9; others crash\n" in result.out
+    assert result.out.endswith("the CPU path is broken: see above\n")
+
+
+def test_init_writes_a_model_that_reads_and_overwrites_nothing(tfgraph: Callable[..., Any]) -> None:
+    result = tfgraph("init")
+    assert (result.code, result.out) == (0, "wrote model.yaml; next: tfgraph compile model.yaml\n")
+    assert tfgraph("inspect", "model.yaml").code == 0
+    before = Path("model.yaml").read_bytes()
+    result = tfgraph("init", "model.yaml")
+    assert (result.code, result.err) == (
+        2,
+        "error: model.yaml exists; it is kept as it is\n"
+        "hint: name another file: tfgraph init FILE\n",
+    )
+    assert Path("model.yaml").read_bytes() == before
+    assert tfgraph("init", "none/m.yaml").code == 2

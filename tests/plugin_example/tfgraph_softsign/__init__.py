@@ -1,0 +1,1 @@
+"""An example of extending tfgraph from another package. Nothing in tfgraph knows it."""
