@@ -98,9 +98,7 @@ class Draft:
         for old, value in new.items():
             if value in final:  # it replaces two
                 final[old] = final[value]
-            elif value in fresh:
-                final[value] = old
-            elif value in self.producer and _says(value.name) < _says(old.name):
+            elif value in fresh or (value in self.producer and _says(value) < _says(old)):
                 final[value] = old
             else:
                 final[old] = value
@@ -168,9 +166,9 @@ def prune(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(reversed(kept)), params=params)
 
 
-def _says(name: str) -> int:
-    """How much a name tells a reader: `layers.0.context`, `12`, `12~1`."""
-    return 0 if "~" in name else 1 if name.isdigit() else 2
+def _says(value: Value) -> int:
+    """How much a name tells a reader: `layers.0.context`, then `12`, then `12~1`."""
+    return 0 if "~" in value.name else 1 if value.name.isdigit() else 2
 
 
 def _renamed(node: Node, final: Mapping[Value, Value]) -> Node:
@@ -196,6 +194,7 @@ def _in_order(nodes: list[Node]) -> list[Node]:
     try:
         return [nodes[i] for i in networkx.lexicographical_topological_sort(order)]
     except networkx.NetworkXUnfeasible:
-        cycle = [nodes[a].outputs[0].name for a, _ in networkx.find_cycle(order)]
-        path = " -> ".join(f"%{name}" for name in [*cycle, cycle[0]])
+        edges: list[tuple[int, int]] = list(networkx.find_cycle(order))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+        cycle = [nodes[a].outputs[0] for a, _ in edges]
+        path = " -> ".join(map(str, [*cycle, cycle[0]]))
         raise NoMatch(f"the fused op would need its own result: {path}") from None

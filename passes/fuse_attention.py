@@ -115,7 +115,7 @@ def _check_repeated(how: str, x: Any, match: Match) -> None:
 
 
 def _scale(match: Match) -> Exact:
-    """The product of the constants around the scores, the softcap's inner and outer ones included."""
+    """The product of the constants around the scores, those of the softcap included."""
     constants = match.state.bindings
     scale = exact(1)
     for factor in ("scale", "inside", "cap"):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.ir import Exact, Mask, Node, Value
+from tfgraph.ir import Attr, Exact, Mask, Node, Value
 from tfgraph.ops import find_op
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class State:
     """What has matched so far: bindings by name, and the nodes, marked True where a rule may
     leave them in place for other users."""
 
-    bindings: Mapping[str, Any] = field(default_factory=dict)
+    bindings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     nodes: tuple[tuple[Node, bool], ...] = ()
 
     def bind(self, name: str, value: Any) -> State | None:
@@ -134,7 +134,7 @@ class Call(Pattern):
     ops: tuple[str, ...]
     args: tuple[Pattern, ...]
     name: str | None = None
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Attr] = field(default_factory=dict[str, Attr])
     shared: bool = False
     why: str | None = None
 
@@ -217,7 +217,7 @@ def call(
     op: str | Sequence[str],
     *args: Pattern,
     name: str | None = None,
-    attrs: Mapping[str, Any] | None = None,
+    attrs: Mapping[str, Attr] | None = None,
     shared: bool = False,
     why: str | None = None,
 ) -> Pattern:
@@ -260,7 +260,7 @@ def _show(operand: Node | Operand, search: Search) -> str:
     return f"the {'weight' if operand in search.graph.param_values else 'input'} {operand}"
 
 
-def _text(attr: Any) -> str:
+def _text(attr: Attr) -> str:
     if isinstance(attr, tuple):
         return f"[{','.join(map(str, attr))}]"
     return str(attr)

@@ -36,8 +36,8 @@ class Rewrites:
     """What a set of rules did to a graph."""
 
     graph: Graph
-    applied: dict[str, int] = field(default_factory=dict)
-    declined: list[Declined] = field(default_factory=list)
+    applied: dict[str, int] = field(default_factory=dict[str, int])
+    declined: list[Declined] = field(default_factory=list[Declined])
 
 
 def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Rewrites:

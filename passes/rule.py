@@ -7,8 +7,8 @@
 
 The function's parameters are the pattern's names: variables arrive as traced values to which ops
 apply as in the DSL, named calls as nodes, `match` as the `Match`. It returns the value that
-replaces the root's result, or a dict from nodes to their replacements (a tuple for several results).
-May import: pattern, ops, ir.
+replaces the root's result, or a dict from nodes to their replacements (a tuple where a node has
+several results). May import: pattern, ops, ir.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Mask, Node, Value
@@ -90,7 +90,9 @@ class Rule:
                 result = self.function(**given)
         except TfgraphError as refused:
             raise NoMatch(refused.message) from refused
-        replaced = result if isinstance(result, dict) else {match.root: result}
+        replaced: dict[Node, Any] = (
+            cast("dict[Node, Any]", result) if isinstance(result, dict) else {match.root: result}
+        )
         self._check_swallowed(match, replaced)
         return replaced
 
@@ -99,12 +101,12 @@ class Rule:
         are not values of the same types, or are replaced themselves."""
         pairs: dict[Value, Value] = {}
         for node, result in replaced.items():
-            results = result if isinstance(result, tuple) else (result,)
+            results = _several(result)
             new = [r.value for r in results if isinstance(r, Traced)]
             if [v.type for v in new] != [v.type for v in node.outputs]:
-                old = ", ".join(f"{v}: {v.type}" for v in node.outputs)
+                had = ", ".join(f"{v}: {v.type}" for v in node.outputs)
                 got = ", ".join(str(r.type) if isinstance(r, Traced) else str(r) for r in results)
-                message = f"rule {self.name} replaces {old} by {got}"
+                message = f"rule {self.name} replaces {had} by {got}"
                 raise TfgraphError(message, self.location)
             pairs |= zip(node.outputs, new, strict=True)
         for old, value in pairs.items():
@@ -142,6 +144,10 @@ def rule(
         )
 
     return make
+
+
+def _several(result: Any) -> tuple[Any, ...]:
+    return result if isinstance(result, tuple) else (result,)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _traced(bound: Any, builder: Builder) -> Any:

@@ -1,9 +1,9 @@
 """simplify: removes what changes nothing, and folds exact constants without rounding them.
 
-Each rule keeps every value bit for bit, NaN and the sign of zero included; so x - 0 is x, but x + 0
-is not where x is a float, for -0.0 + 0 is 0.0. The exception is merging constants, which rounds once
-where two products round twice, and overflows only where the result does; it is left alone where the
-merged constant would not be a normal number of the tensor's type.
+Each rule keeps every value bit for bit, NaN and the sign of zero included: x - 0 is x, but x + 0 is
+not where x is a float, since -0.0 + 0 is 0.0. The exception is merging constants, which rounds once
+where two products round twice, and overflows only where the result does. It is not done where the
+merged constant would be no normal number of the tensor's type.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def _times(x: Any, factor: Exact) -> Any:
     become 0 or inf, nor lose digits, where the two that made it did not."""
     if not x.dtype.is_float:
         raise NoMatch
-    limits = ml_dtypes.finfo(x.dtype.value)
+    limits: Any = ml_dtypes.finfo(x.dtype.value)  # type: ignore[no-untyped-call]
     try:
         size = abs(float(factor))
     except OverflowError:
         raise NoMatch from None
-    if not float(limits.smallest_normal) <= size <= float(limits.max):
+    if not float(limits.smallest_normal) <= size <= float(limits.max):  # pyright: ignore
         raise NoMatch
     return x * factor
 

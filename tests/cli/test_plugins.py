@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 CUBE = """
 from tfgraph.ops import Array, mul, op
-from tfgraph.ops.infer import same
+from tfgraph.ops.infer import like_first
 
-@op(infer=same, kind="composite")
+@op(infer=like_first, kind="composite")
 def cube_of_plugin(x: Array, /) -> Array:
     '''x * x * x.'''
     return mul(mul(x, x), x)

@@ -54,8 +54,8 @@ hint: did you mean 'sm_75'?
 error: unknown pass 'fuse-attn'
 hint: did you mean 'fuse-attention'?
 """,
-    "compile tiny.tfg --passes cse --print-after dce": """\
-error: --print-after dce: no such pass runs
+    "compile tiny.tfg --passes cse --print-after fuse-attention": """\
+error: --print-after fuse-attention: no such pass runs
 hint: passes are cse
 """,
     "compile tiny.tfg -o tiny.tfg": """\
@@ -66,8 +66,8 @@ hint: choose another -o
 error: --backends numpy: expected two names
 hint: such as --backends numpy,cpu
 """,
-    "compare tiny.tfg --backends numpy,gpu": """\
-error: unknown target 'gpu'
+    "compare tiny.tfg --backends numpy,onnx": """\
+error: unknown target 'onnx'
 hint: one of numpy, cpu, cuda
 """,
     "run tiny.tfg --target numpy --dim m=3": """\

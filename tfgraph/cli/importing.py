@@ -36,7 +36,7 @@ def import_hf(
     session.load_plugins()
     from tfgraph.hf import import_checkpoint
 
-    text = import_checkpoint(folder)
+    text = import_checkpoint(folder, output)
     if output is None:
         session.object({"model": None, "text": text})
         session.print(text.rstrip("\n"))

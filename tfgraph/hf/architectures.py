@@ -1,0 +1,232 @@
+"""The BERT family: one entry an architecture. Names as in transformers 5. May import: architecture.
+
+The reference for each is its `modeling_*.py` in transformers; tests compare with its outputs.
+"""
+
+from __future__ import annotations
+
+from tfgraph.hf.architecture import (
+    Architecture,
+    Key,
+    Top,
+    linear,
+    norm,
+    register_architecture,
+    table,
+    vector,
+)
+
+_SIZES = (
+    Key("num_hidden_layers", "layers"),
+    Key("hidden_size", "width"),
+    Key("num_attention_heads", "heads"),
+    Key("intermediate_size", "ffn"),
+    Key("vocab_size", "vocabulary"),
+    Key("max_position_embeddings", "positions.max", 512),
+    Key("type_vocab_size", "embedding.token_types", 2),
+    Key("layer_norm_eps", "norm.eps", 1e-12, "number"),
+)
+_ENCODER = {
+    "kind": "encoder",
+    "norm.kind": "layer_norm",
+    "norm.placement": "post",
+    "positions.kind": "learned",
+    "embedding.norm": True,
+    "mask": "padding",
+}
+_ABSOLUTE_ENCODER = {
+    "position_embedding_type": ("absolute",),
+    "is_decoder": (False,),
+    "add_cross_attention": (False,),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+}
+_EMBEDDINGS = {
+    "embeddings.tokens": table("embeddings.word_embeddings"),
+    "embeddings.positions": table("embeddings.position_embeddings"),
+    "embeddings.token_types": table("embeddings.token_type_embeddings"),
+    "embeddings.norm": norm("embeddings.LayerNorm"),
+}
+_BERT_PARTS = {
+    **_EMBEDDINGS,
+    "layers.{i}.attention.q": linear("encoder.layer.{i}.attention.self.query"),
+    "layers.{i}.attention.k": linear("encoder.layer.{i}.attention.self.key"),
+    "layers.{i}.attention.v": linear("encoder.layer.{i}.attention.self.value"),
+    "layers.{i}.attention.out": linear("encoder.layer.{i}.attention.output.dense"),
+    "layers.{i}.attention_norm": norm("encoder.layer.{i}.attention.output.LayerNorm"),
+    "layers.{i}.ffn.up": linear("encoder.layer.{i}.intermediate.dense"),
+    "layers.{i}.ffn.down": linear("encoder.layer.{i}.output.dense"),
+    "layers.{i}.ffn_norm": norm("encoder.layer.{i}.output.LayerNorm"),
+}
+
+_BERT_MLM = Top(
+    head={"kind": "mlm"},
+    parts={
+        "lm_head.transform.dense": linear("cls.predictions.transform.dense"),
+        "lm_head.transform.norm": norm("cls.predictions.transform.LayerNorm"),
+        "lm_head.bias": vector("cls.predictions.bias", "cls.predictions.decoder.bias"),
+    },
+    decoder="cls.predictions.decoder",
+    ignore=("cls.seq_relationship.*", "cls.predictions.decoder.bias"),
+)
+BERT = register_architecture(
+    Architecture(
+        model_type="bert",
+        title="BERT",
+        paper="Devlin et al. 2018",
+        prefix="bert.",
+        keys=(*_SIZES, Key("hidden_act", "activation", "gelu", "activation")),
+        needs=_ABSOLUTE_ENCODER,
+        fixed=_ENCODER,
+        parts=_BERT_PARTS,
+        pooler=linear("pooler.dense"),
+        tops={
+            "BertModel": Top(pooler=True),
+            "BertForMaskedLM": _BERT_MLM,
+            "BertForPreTraining": _BERT_MLM,
+            "BertForSequenceClassification": Top(
+                head={"kind": "classifier"},
+                parts={"classifier.out": linear("classifier")},
+                pooler=True,
+            ),
+        },
+    )
+)
+
+ROBERTA = register_architecture(
+    Architecture(
+        model_type="roberta",
+        title="RoBERTa",
+        paper="Liu et al. 2019",
+        prefix="roberta.",
+        keys=(
+            *_SIZES,
+            Key("hidden_act", "activation", "gelu", "activation"),
+            Key("pad_token_id", "positions.padding_id", 1, "id"),
+        ),
+        needs=_ABSOLUTE_ENCODER,
+        fixed=_ENCODER,
+        parts=_BERT_PARTS,
+        pooler=linear("pooler.dense"),
+        tops={
+            "RobertaModel": Top(pooler=True),
+            "RobertaForMaskedLM": Top(
+                head={"kind": "mlm", "activation": "gelu"},  # whatever hidden_act is
+                parts={
+                    "lm_head.transform.dense": linear("lm_head.dense"),
+                    "lm_head.transform.norm": norm("lm_head.layer_norm"),
+                    "lm_head.bias": vector("lm_head.bias", "lm_head.decoder.bias"),
+                },
+                decoder="lm_head.decoder",
+                ignore=("lm_head.decoder.bias",),
+            ),
+            "RobertaForSequenceClassification": Top(
+                head={"kind": "classifier", "activation": "tanh"},
+                parts={
+                    "classifier.dense": linear("classifier.dense"),
+                    "classifier.out": linear("classifier.out_proj"),
+                },
+            ),
+        },
+    )
+)
+
+DISTILBERT = register_architecture(
+    Architecture(
+        model_type="distilbert",
+        title="DistilBERT",
+        paper="Sanh et al. 2019",
+        prefix="distilbert.",
+        keys=(
+            Key("n_layers", "layers"),
+            Key("dim", "width"),
+            Key("n_heads", "heads"),
+            Key("hidden_dim", "ffn"),
+            Key("vocab_size", "vocabulary"),
+            Key("max_position_embeddings", "positions.max", 512),
+            Key("activation", "activation", "gelu", "activation"),
+        ),
+        needs={"pruned_heads": ({}, None), "quantization_config": (None,)},
+        fixed={**_ENCODER, "norm.eps": 1e-12},
+        parts={
+            "embeddings.tokens": table("embeddings.word_embeddings"),
+            "embeddings.positions": table("embeddings.position_embeddings"),
+            "embeddings.norm": norm("embeddings.LayerNorm"),
+            "layers.{i}.attention.q": linear("transformer.layer.{i}.attention.q_lin"),
+            "layers.{i}.attention.k": linear("transformer.layer.{i}.attention.k_lin"),
+            "layers.{i}.attention.v": linear("transformer.layer.{i}.attention.v_lin"),
+            "layers.{i}.attention.out": linear("transformer.layer.{i}.attention.out_lin"),
+            "layers.{i}.attention_norm": norm("transformer.layer.{i}.sa_layer_norm"),
+            "layers.{i}.ffn.up": linear("transformer.layer.{i}.ffn.lin1"),
+            "layers.{i}.ffn.down": linear("transformer.layer.{i}.ffn.lin2"),
+            "layers.{i}.ffn_norm": norm("transformer.layer.{i}.output_layer_norm"),
+        },
+        tops={
+            "DistilBertModel": Top(),
+            "DistilBertForMaskedLM": Top(
+                head={"kind": "mlm"},
+                parts={
+                    "lm_head.transform.dense": linear("vocab_transform"),
+                    "lm_head.transform.norm": norm("vocab_layer_norm"),
+                    "lm_head.bias": vector("vocab_projector.bias"),
+                },
+                decoder="vocab_projector",
+            ),
+            "DistilBertForSequenceClassification": Top(
+                head={"kind": "classifier", "activation": "relu"},
+                parts={
+                    "classifier.dense": linear("pre_classifier"),
+                    "classifier.out": linear("classifier"),
+                },
+            ),
+        },
+    )
+)
+
+_GROUP = "encoder.albert_layer_groups.0.albert_layers.0"
+ALBERT = register_architecture(
+    Architecture(
+        model_type="albert",
+        title="ALBERT",
+        paper="Lan et al. 2019",
+        prefix="albert.",
+        keys=(
+            *_SIZES,
+            Key("embedding_size", "embedding.size", 128),
+            Key("hidden_act", "activation", "gelu_new", "activation"),
+        ),
+        needs={**_ABSOLUTE_ENCODER, "num_hidden_groups": (1,), "inner_group_num": (1,)},
+        fixed={**_ENCODER, "share_layers": True},
+        parts={
+            **_EMBEDDINGS,
+            "embeddings.projection": linear("encoder.embedding_hidden_mapping_in"),
+            "layers.shared.attention.q": linear(f"{_GROUP}.attention.query"),
+            "layers.shared.attention.k": linear(f"{_GROUP}.attention.key"),
+            "layers.shared.attention.v": linear(f"{_GROUP}.attention.value"),
+            "layers.shared.attention.out": linear(f"{_GROUP}.attention.dense"),
+            "layers.shared.attention_norm": norm(f"{_GROUP}.attention.LayerNorm"),
+            "layers.shared.ffn.up": linear(f"{_GROUP}.ffn"),
+            "layers.shared.ffn.down": linear(f"{_GROUP}.ffn_output"),
+            "layers.shared.ffn_norm": norm(f"{_GROUP}.full_layer_layer_norm"),
+        },
+        pooler=linear("pooler"),
+        tops={
+            "AlbertModel": Top(pooler=True),
+            "AlbertForMaskedLM": Top(
+                head={"kind": "mlm"},
+                parts={
+                    "lm_head.transform.dense": linear("predictions.dense"),
+                    "lm_head.transform.norm": norm("predictions.LayerNorm"),
+                    "lm_head.bias": vector("predictions.bias", "predictions.decoder.bias"),
+                },
+                decoder="predictions.decoder",
+                ignore=("sop_classifier.*", "predictions.decoder.bias"),
+            ),
+            "AlbertForSequenceClassification": Top(
+                head={"kind": "classifier"},
+                parts={"classifier.out": linear("classifier")},
+                pooler=True,
+            ),
+        },
+    )
+)
