@@ -185,23 +185,34 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """The results in Markdown."""
-    lines = [
-        "| workload | side | ms (quartiles) | least | GFLOP/s | of peak | CPU ms | cores | to tfgraph |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+    names = ("workload", "side", "ms (quartiles)", "least ms", "GFLOP/s", "of peak", "CPU ms")
+    lines = [_row(*names, "cores", "time / tfgraph's"), _row(*["---"] * 9)]
     for result in results:
         for side, found in result["sides"].items():
-            low, middle, high = found["ms"]
             peak, ratio = result["peak_gflops"], found["times_tfgraph"]
-            share = "" if peak is None else f"{found['gflops'] / peak:.0%}"
-            times = "" if ratio is None else f"{ratio[1]:.2f} ({ratio[0]:.2f}-{ratio[2]:.2f})"
             lines.append(
-                f"| {result['workload']} | {side} | {middle:.2f} ({low:.2f}-{high:.2f}) "
-                f"| {found['least_ms']:.2f} "
-                f"| {found['gflops']:.0f} | {share} | {found['cpu_ms']:.2f} | {found['cores']:.2f} "
-                f"| {times} |"
+                _row(
+                    result["workload"],
+                    side,
+                    _with_quartiles(found["ms"]),
+                    f"{found['least_ms']:.2f}",
+                    f"{found['gflops']:.0f}",
+                    "" if peak is None else f"{found['gflops'] / peak:.0%}",
+                    f"{found['cpu_ms']:.2f}",
+                    f"{found['cores']:.2f}",
+                    "" if ratio is None else _with_quartiles(ratio),
+                )
             )
     return "\n".join(lines)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _with_quartiles(values: list[float]) -> str:
+    low, middle, high = values
+    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
 
 
 def arguments() -> argparse.Namespace:

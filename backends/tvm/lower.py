@@ -153,7 +153,7 @@ class Lowering:
             return self._arrays[value.name]
         node = self.graph.producer[value]
         known = {v.name: FloatArray(self.array(v)) for v in node.inputs}
-        results = run_node(node, known, {})
+        results = run_node(node, known, {}, FloatArray(np.zeros((), np.float64)))
         return results[node.outputs.index(value)].data
 
     def sources(self, value: Value) -> list[str]:

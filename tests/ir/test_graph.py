@@ -61,7 +61,7 @@ def test_users_and_producers() -> None:
         _ = topk.output
 
 
-def test_weight_values_are_what_parameters_alone_give() -> None:
+def test_weight_values_are_what_is_known_without_inputs() -> None:
     packed, count = Value("packed", weight.type), Value("count", tensor("i64", 8))
     nodes = (
         Node("transpose", (weight,), (packed,), {"perm": (1, 0)}),
@@ -69,7 +69,7 @@ def test_weight_values_are_what_parameters_alone_give() -> None:
         replace(linear, operands=(x, packed)),
     )
     graph = replace(GRAPH, nodes=nodes, outputs=(Output("y", a),))
-    assert graph.weight_values == {weight, packed}
+    assert graph.weight_values == {weight, packed, count}
     assert graph.param_values == {weight}
 
 

@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.ir import Fill, rsqrt
+from tfgraph.ir import Fill, exact, rsqrt
 
 if TYPE_CHECKING:
     from tfgraph.ir import ExactLike
     from tfgraph.ops import Array, Traced
 
 NORMS = ("layer_norm", "rms_norm")
+
+# Not exactly one: otherwise a kernel that drops the scale would go unseen.
+_NEAR_ONE = Fill("ones", exact(0.1))
 
 
 def width_of(x: Array) -> int:
@@ -52,7 +55,7 @@ def layer_norm(x: Array, *, eps: ExactLike = 1e-5, name: str = "layer_norm") -> 
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        scale = builder.param("scale", x.dtype, width_of(x), fill=Fill("ones"))
+        scale = builder.param("scale", x.dtype, width_of(x), fill=_NEAR_ONE)
         bias = builder.param("bias", x.dtype, width_of(x))
         y = ops.layer_norm(x, scale, bias, eps=eps)
     return labelled(y, name)
@@ -66,7 +69,7 @@ def rms_norm(x: Array, *, eps: ExactLike = 1e-5, name: str = "rms_norm") -> Trac
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        scale = builder.param("scale", x.dtype, width_of(x), fill=Fill("ones"))
+        scale = builder.param("scale", x.dtype, width_of(x), fill=_NEAR_ONE)
         y = ops.rms_norm(x, scale, eps=eps)
     return labelled(y, name)
 

@@ -50,10 +50,8 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
     names = weights.names(tied)
     weights.check(names, cast("int", values["layers"]))
     return render(
-        comment=[
-            f"{architecture.title} ({architecture.paper}), imported from {class_name} of",
-            f"{folder.resolve()} by tfgraph.",
-        ],
+        comment=f"{architecture.title} ({architecture.paper}), imported by tfgraph from the "
+        f"checkpoint '{folder.resolve().name}', a {class_name}.",
         name=_name(folder, architecture),
         values=values,
         symbols={

@@ -23,7 +23,7 @@ _WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 def render(
     *,
-    comment: Sequence[str],
+    comment: str,
     name: str,
     values: Mapping[str, Any],
     symbols: Mapping[str, tuple[int, int, int]],
@@ -35,8 +35,11 @@ def render(
     """The text. `values` are the model's keys, dots for nesting; `sources` says which key of
     config.json each comes from; `symbols` gives minimum, maximum and example of each."""
     nested = _nest(values)
-    lines = [f"# {line}" for line in comment]
-    lines += ["# What stands behind # is the key of config.json.", f"name: {scalar(name)}"]
+    lines = [
+        f"# {' '.join(comment.split())}",
+        "# Comments on the right name the keys of config.json.",
+        f"name: {scalar(name)}",
+    ]
     rest = [key for key in nested if not any(key in group for group in _GROUPS)]
     for i, group in enumerate((*_GROUPS, rest)):
         found = [key for key in group if key in nested]

@@ -119,8 +119,9 @@ class Constraint:
 class Fill:
     """How to make a tensor when none is given: a generator of inputs, or a seeded parameter.
 
-    `normal(std)`, `zeros()`, `ones()`, `ids(limit)` integers below limit, `prefix()` rows of ones
-    then zeros, `lengths(limit)`, `sinusoidal()` position encodings [positions, width].
+    `normal(std)`, `zeros()`, `ones()`, `ones(std)` with normal noise, `ids(limit)` integers below
+    limit, `prefix()` rows of ones then zeros, `lengths(limit)`, `sinusoidal()` position encodings
+    [positions, width].
     """
 
     kind: str

@@ -35,20 +35,18 @@ def evaluate(
     known: dict[str, Any] = dict(given)
     last = {v.name: i for i, node in enumerate(graph.nodes) for v in node.inputs}
     kept = {v.name for v in graph.output_values}
-    token = xp.domain.set(like)
-    try:
-        for i, node in enumerate(graph.nodes):
-            results = run_node(node, known, sizes)
-            yield node, results
-            known.update(zip((v.name for v in node.outputs), results, strict=True))
-            for name in {v.name for v in node.inputs}:
-                if last[name] == i and name not in kept:
-                    del known[name]
-    finally:
-        xp.domain.reset(token)
+    for i, node in enumerate(graph.nodes):
+        results = run_node(node, known, sizes, like)
+        yield node, results
+        known.update(zip((v.name for v in node.outputs), results, strict=True))
+        for name in {v.name for v in node.inputs}:
+            if last[name] == i and name not in kept:
+                del known[name]
 
 
-def run_node(node: Node, known: Mapping[str, A], sizes: Mapping[str, int]) -> tuple[A, ...]:
+def run_node(
+    node: Node, known: Mapping[str, A], sizes: Mapping[str, int], like: A
+) -> tuple[A, ...]:
     """Apply one node to arrays by value name, with symbols replaced by sizes."""
     definition = find_op(node.op)
     attrs = {name: _with_sizes(attr, sizes) for name, attr in node.attrs.items()}
@@ -59,11 +57,15 @@ def run_node(node: Node, known: Mapping[str, A], sizes: Mapping[str, int]) -> tu
         else:
             operands.append(known[operand.name] if isinstance(operand, Value) else operand)
     try:
-        if not operands:
-            result = definition.body(**attrs)
-        else:
-            like = next(known[v.name] for v in node.inputs)
-            result = like.apply(definition, operands, attrs)
+        token = xp.domain.set(like)
+        try:
+            first = next((known[v.name] for v in node.inputs), None)
+            if first is None:
+                result = definition.body(**attrs)
+            else:
+                result = first.apply(definition, operands, attrs)
+        finally:
+            xp.domain.reset(token)
     except IndexError as cause:
         raise TfgraphError(f"{node.op}: {cause}", node.location) from cause
     except TfgraphError as error:

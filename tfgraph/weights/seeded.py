@@ -43,20 +43,23 @@ def seeded(param: Param, seed: int = 0) -> NDArray:
     shape = tuple(map(int, param.value.type.shape))
     target = numpy_dtype(param.value.type.dtype)
     fill = param.fill
-    if fill.kind in ("zeros", "ones"):
-        return np.full(shape, 1 if fill.kind == "ones" else 0, target)
+    if fill.kind == "zeros":
+        return np.zeros(shape, target)
+    if fill.kind == "ones" and fill.argument is None:
+        return np.ones(shape, target)
     if fill.kind == "sinusoidal":
         return sinusoidal_table(*shape).astype(target)
-    if fill.kind != "normal":
+    if fill.kind not in ("normal", "ones"):
         raise TfgraphError(f"parameter '{param.value.name}': no way to fill it with {fill}")
     key = sha256(f"{seed}:{param.value.name}".encode()).digest()[:16]
     words = np.random.Philox(key=np.frombuffer(key, "<u8"))
     std = 1.0 if fill.argument is None else float(fill.argument)
+    mean = float(fill.kind == "ones")
     out: NDArray = np.empty(int(np.prod(shape, dtype=np.int64)), target)
     step = 1 << 20
     for start in range(0, out.size, step):
         part = out[start : start + step]
-        part[...] = (_bell(words.random_raw(part.size)) * std).astype(target)
+        part[...] = (mean + _bell(words.random_raw(part.size)) * std).astype(target)
     return out.reshape(shape)
 
 
