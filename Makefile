@@ -50,7 +50,7 @@ demo: venv  ## compile, verify and run the example encoder
 	@$(BIN)/python examples/demo.py
 
 test: lint  ## lint, then the tests
-	@$(BIN)/pytest -n 2 $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 lint: venv  ## ruff, mypy, pyright, import-linter
 	@$(BIN)/ruff check --quiet

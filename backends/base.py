@@ -40,20 +40,25 @@ class Executable(Protocol):
     @property
     def inputs(self) -> tuple[Port, ...]:
         """The inputs."""
+        ...
 
     @property
     def outputs(self) -> tuple[Port, ...]:
         """The outputs."""
+        ...
 
     @property
     def symbols(self) -> Mapping[str, SymbolRange]:
         """The symbolic sizes with their ranges."""
+        ...
 
     def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, NDArray]:
         """Outputs by name."""
+        ...
 
     def close(self) -> None:
         """Free what it holds."""
+        ...
 
 
 class Backend(ABC):
@@ -85,7 +90,7 @@ class Built:
     files: Mapping[str, bytes]
     weights: tuple[CompiledWeight, ...]
     scalars: tuple[str, ...] = ()
-    manifest: Mapping[str, Any] = field(default_factory=dict)
+    manifest: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class CompilingBackend(Backend):

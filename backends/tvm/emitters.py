@@ -246,6 +246,8 @@ def _plan(low: Lowering, mask: Mask | None) -> tuple[Any, list[Any], dict[str, A
         match part:
             case masks.Causal():
                 terms.append(kinds.Causal(offset(part.offset)))
+            case masks.Window(left=None, right=None):
+                pass  # hides nothing
             case masks.Window():
                 left, right = (None if d is None else int(d) for d in (part.left, part.right))
                 terms.append(kinds.Window(left, right, offset(part.offset)))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tfgraph.api.bounds import RELATIVE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -175,3 +177,20 @@ def test_an_artifact_is_not_a_model(tfgraph: Callable[..., Any], tmp_path: Path)
         "error: old.tfgraph is an artifact, expected a model\n"
         "hint: name what it was compiled from\n"
     )
+
+
+def test_a_failed_verification(
+    tfgraph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RELATIVE, "float32", 1e-12)
+    result = tfgraph("compile", "tiny.tfg")
+    assert result.code == 1
+    assert result.err.startswith("error: verification failed: output 'z' differs from numpy by ")
+    assert [p.name for p in tmp_path.iterdir()] == ["tiny.tfg"]
+    result = tfgraph("compile", "tiny.tfg", "--json")
+    assert (result.code, result.json["artifact"], result.json["verify"]["ok"]) == (1, None, False)
+    assert "verification failed" in result.err
+    result = tfgraph("compile", "tiny.tfg", "--keep-failed")
+    assert result.code == 1
+    assert "kept as tiny.cpu.failed.tfgraph" in result.err
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny.tfg", "tiny.cpu.failed.tfgraph"}

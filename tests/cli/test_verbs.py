@@ -165,3 +165,13 @@ def test_init_writes_a_model_that_reads_and_overwrites_nothing(tfgraph: Callable
     )
     assert Path("model.yaml").read_bytes() == before
     assert tfgraph("init", "none/m.yaml").code == 2
+
+
+def test_importing_a_folder_without_a_checkpoint(
+    tfgraph: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    result = tfgraph("import", "hf", "empty", "-o", "m.yaml")
+    assert (result.code, result.out) == (2, "")
+    assert "config.json" in result.err
+    assert not Path("m.yaml").exists()

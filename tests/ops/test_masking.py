@@ -251,7 +251,7 @@ OFFSET = "give the position of the first query, such as causal(offset=past)"
         ("alibi(%s)", lambda g: alibi(g.input("s", "f32", 4))),
         ("causal()", lambda g: padding(g.input("p", "i64", "b")) & causal()),
     ],
-    ids=str,
+    ids=["causal", "window", "prefix", "alibi", "padding and causal"],
 )
 def test_lengths_that_differ_need_an_offset(text: str, build: Callable[[Any], Mask]) -> None:
     with graph("g") as g:

@@ -228,7 +228,7 @@ def wrong(result: Any) -> Rule:
 def test_a_replacement_of_another_type_is_the_rules_mistake(result: Any, message: str) -> None:
     bad = wrong(result)
     with pytest.raises(TfgraphError) as caught:
-        apply_rules(exp_neg("neg", "exp"), [bad])
+        apply_rules(exp_neg("exp"), [bad])
     assert caught.value.message == message
     assert caught.value.location == bad.location
 

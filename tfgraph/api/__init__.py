@@ -1,13 +1,14 @@
 """What one does with a graph: compile, compare, verify. Imports everything below; `cli` imports it."""
 
 from tfgraph.api.compare import Comparison, compare
-from tfgraph.api.compile import CompileReport, build, compile
+from tfgraph.api.compile import CompileReport, VerificationFailed, build, compile
 from tfgraph.api.verify import Verification, verify
 
 __all__ = [
     "Comparison",
     "CompileReport",
     "Verification",
+    "VerificationFailed",
     "build",
     "compare",
     "compile",

@@ -82,7 +82,9 @@ class Comparison:
         sizes = ", ".join(f"{n}={s}" for n, s in self.dims.items())
         lines = [f"{self.a} against {self.b}" + (f" at {sizes}" if sizes else "")]
         rows = [("value", "max abs", "max rel", "bound", "")]
-        worst = sorted(self.intermediates, key=_severity, reverse=True)[:5]
+        named = {d.name for d in self.outputs}
+        inner = [d for d in self.intermediates if d.name not in named]
+        worst = sorted(inner, key=_severity, reverse=True)[:5]
         for d in (*self.outputs, *worst):
             kind = "output " if d in self.outputs else "%"
             rows.append(

@@ -23,7 +23,7 @@ from tfgraph.backends.base import (
     find_backend,
     symbol_ranges,
 )
-from tfgraph.errors import TfgraphError
+from tfgraph.errors import CheckFailed, TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import verify as verify_graph
 from tfgraph.passes import DEFAULT_PIPELINE, Pass, PassReport, parse_pipeline, run_pipeline
@@ -38,9 +38,9 @@ AfterPass = Callable[[Pass, Graph, Graph], None]
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What `build` did."""
+    """What `build` did. `artifact` is None where a failed verification left none."""
 
-    artifact: Path
+    artifact: Path | None
     target: Target
     graph: Graph
     compiled: Graph
@@ -52,7 +52,7 @@ class CompileReport:
     def to_json(self) -> dict[str, Any]:
         """The object that `compile --json` prints."""
         return {
-            "artifact": str(self.artifact),
+            "artifact": None if self.artifact is None else str(self.artifact),
             "target": self.target.name,
             "arch": self.target.arch,
             "symbols": {
@@ -63,6 +63,16 @@ class CompileReport:
             "verify": self.verification.to_json(),
             "sha256": self.sha256,
         }
+
+
+class VerificationFailed(CheckFailed):
+    """The artifact does not compute what the graph means; `report` is what would be returned."""
+
+    def __init__(self, report: CompileReport) -> None:
+        kept = "" if report.artifact is None else f"kept as {report.artifact}; "
+        hint = f"{kept}tfgraph compare names the first value that differs"
+        super().__init__(report.verification.failure, hint=hint)
+        self.report = report
 
 
 def compile(
@@ -110,7 +120,7 @@ def build(
     """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here).
 
     The artifact appears whole, after it was verified against the reference, or not at all: on a
-    failed verification CheckFailed is raised, and with `keep_failed` the artifact is kept under
+    failed verification VerificationFailed is raised, and with `keep_failed` the artifact is kept under
     `NAME.failed.tfgraph`. `progress` hears what is being done; `after` sees the graph around each
     pass.
     """
@@ -133,15 +143,20 @@ def build(
         )
         progress("verify")
         outcome = _verified(backend, staging.folder, graph, arrays, target, check)
-        if outcome.ok is False and keep_failed:
-            name = final.name.removesuffix(SUFFIX)
-            staging.publish(final.with_name(f"{name}.failed{SUFFIX}"))
-        outcome.require()
-        staging.publish()
+        failed = outcome.ok is False
+        place: Path | None = final
+        if failed:
+            name = f"{final.name.removesuffix(SUFFIX)}.failed{SUFFIX}"
+            place = final.with_name(name) if keep_failed else None
+        if place is not None:
+            staging.publish(place)
     size = sum(int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize for w in built.weights)
-    return CompileReport(
-        final, target, graph, compiled, tuple(reports), outcome, sha256, size
+    report = CompileReport(
+        place, target, graph, compiled, tuple(reports), outcome, sha256, size
     )
+    if failed:
+        raise VerificationFailed(report)
+    return report
 
 
 def _verified(

@@ -17,7 +17,6 @@ from tfgraph.api.bounds import Difference, difference
 from tfgraph.backends.base import Executable, Weights
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.cost import cost
-from tfgraph.errors import CheckFailed
 from tfgraph.ir import Graph
 from tfgraph.runtime.examples import example
 
@@ -51,15 +50,14 @@ class Verification:
             ],
         }
 
-    def require(self) -> None:
-        """Raise CheckFailed, naming the worst output, if the check ran and failed."""
-        if self.ok is False:
-            worst = max((d for d in self.outputs if not d.ok), key=lambda d: d.max_abs)
-            raise CheckFailed(
-                f"verification failed: output '{worst.name}' differs from {self.against} by "
-                f"{worst.max_abs:.2e} at {list(worst.worst_index)}, bound {worst.bound:.2e}",
-                hint="tfgraph compare names the first value that differs",
-            )
+    @property
+    def failure(self) -> str:
+        """What failed, in words: the worst output."""
+        worst = max((d for d in self.outputs if not d.ok), key=lambda d: d.max_abs)
+        return (
+            f"verification failed: output '{worst.name}' differs from {self.against} by "
+            f"{worst.max_abs:.2e} at {list(worst.worst_index)}, bound {worst.bound:.2e}"
+        )
 
 
 def verify(

@@ -67,7 +67,7 @@ def compile(
     _check_output(output)
     read = read_source(session, model)
     chosen = choose_target(read, target, arch=arch, mcpu=mcpu, threads=threads)
-    from tfgraph.api import build
+    from tfgraph.api import VerificationFailed, build
     from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline
 
     pipeline = DEFAULT_PIPELINE if passes is None else passes
@@ -75,18 +75,25 @@ def compile(
     if not session.quiet:
         print_model(session, model, read)
     where = f"for {chosen.name}" + (f" {chosen.arch}" if chosen.arch else "")
-    with session.progress(f"compiling {where}") as say:
-        report = build(
-            read.graph,
-            chosen,
-            output,
-            weights=read.weights,
-            passes=pipeline,
-            check=verify,
-            keep_failed=keep_failed,
-            progress=lambda stage: say(f"{_STAGES.get(stage, stage)} {where}"),
-            after=_show_diffs(session, wanted),
-        )
+    try:
+        with session.progress(f"compiling {where}") as say:
+            report = build(
+                read.graph,
+                chosen,
+                output,
+                weights=read.weights,
+                passes=pipeline,
+                check=verify,
+                keep_failed=keep_failed,
+                progress=lambda stage: say(f"{_STAGES.get(stage, stage)} {where}"),
+                after=_show_diffs(session, wanted),
+            )
+    except VerificationFailed as failure:
+        if not session.json:
+            raise
+        session.note(str(failure))
+        session.object(failure.report.to_json())
+        return failure.exit_code
     session.object(report.to_json())
     if session.quiet:
         session.print(str(report.artifact))
@@ -137,20 +144,22 @@ def _print_report(session: Session, report: CompileReport) -> None:
     from tfgraph.backends.base import symbol_ranges
     from tfgraph.runtime.format import read_manifest
 
-    target = report.target
+    target, artifact = report.target, report.artifact
+    if artifact is None:
+        return
     line = target.name
     if target.arch:
         line += f" {target.arch} ({target.arch_origin})"
-    elif "cpu" in (manifest := read_manifest(report.artifact)):
+    elif "cpu" in (manifest := read_manifest(artifact)):
         line += f" {manifest['cpu']['mcpu']} ({'--mcpu' if target.mcpu else 'this machine'})"
     session.print(f"{session.style('target', 'bold')}  {line}")
     print_passes(session, report.graph, report.compiled, report.passes)
     examples = {name: s.example for name, s in symbol_ranges(report.graph).items()}
     print_memory(session, report.compiled, report.weight_bytes, examples)
     _print_verification(session, report.verification)
-    files = [p for p in report.artifact.rglob("*") if p.is_file()]
+    files = [p for p in artifact.rglob("*") if p.is_file()]
     total = size(sum(p.stat().st_size for p in files))
-    shown = short_path(report.artifact)
+    shown = short_path(artifact)
     session.print(
         f"{session.style('wrote', 'bold')}   {session.style(shown, 'bold')}, "
         f"{plural(len(files), 'file')}, {total}"

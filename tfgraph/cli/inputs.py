@@ -105,12 +105,12 @@ def _read_array(name: str, path: Path) -> NDArray:
 
 
 def _checked(port: Port, array: NDArray) -> NDArray:
-    if array.dtype != np.dtype(port.dtype):
+    if str(array.dtype) != port.dtype:  # another byte order shows as '>f4'
         raise TfgraphError(
             f"input '{port.name}' is {array.dtype}, expected {port.dtype}",
             hint=f"convert it with .astype('{port.dtype}')",
         )
-    return array.astype(port.dtype, copy=False)
+    return array
 
 
 def _known(name: str, names: list[str]) -> str:

@@ -15,9 +15,14 @@ from tfgraph.hf.architecture import (
     table,
     vector,
 )
+from tfgraph.hf.architectures import ALBERT, BERT, DISTILBERT, ROBERTA
 from tfgraph.hf.importer import import_checkpoint
 
 __all__ = [
+    "ALBERT",
+    "BERT",
+    "DISTILBERT",
+    "ROBERTA",
     "Architecture",
     "Key",
     "Part",

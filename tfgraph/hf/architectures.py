@@ -5,6 +5,8 @@ The reference for each is its `modeling_*.py` in transformers; tests compare wit
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfgraph.hf.architecture import (
     Architecture,
     Key,
@@ -34,7 +36,7 @@ _ENCODER = {
     "embedding.norm": True,
     "mask": "padding",
 }
-_ABSOLUTE_ENCODER = {
+_NEEDS: dict[str, tuple[Any, ...]] = {
     "position_embedding_type": ("absolute",),
     "is_decoder": (False,),
     "add_cross_attention": (False,),
@@ -76,7 +78,7 @@ BERT = register_architecture(
         paper="Devlin et al. 2018",
         prefix="bert.",
         keys=(*_SIZES, Key("hidden_act", "activation", "gelu", "activation")),
-        needs=_ABSOLUTE_ENCODER,
+        needs=_NEEDS,
         fixed=_ENCODER,
         parts=_BERT_PARTS,
         pooler=linear("pooler.dense"),
@@ -104,7 +106,7 @@ ROBERTA = register_architecture(
             Key("hidden_act", "activation", "gelu", "activation"),
             Key("pad_token_id", "positions.padding_id", 1, "id"),
         ),
-        needs=_ABSOLUTE_ENCODER,
+        needs=_NEEDS,
         fixed=_ENCODER,
         parts=_BERT_PARTS,
         pooler=linear("pooler.dense"),
@@ -195,7 +197,7 @@ ALBERT = register_architecture(
             Key("embedding_size", "embedding.size", 128),
             Key("hidden_act", "activation", "gelu_new", "activation"),
         ),
-        needs={**_ABSOLUTE_ENCODER, "num_hidden_groups": (1,), "inner_group_num": (1,)},
+        needs={**_NEEDS, "num_hidden_groups": (1,), "inner_group_num": (1,)},
         fixed={**_ENCODER, "share_layers": True},
         parts={
             **_EMBEDDINGS,

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from tfgraph.errors import Location, TfgraphError, nearest
-from tfgraph.hf import architectures as _builtin  # registers them
 from tfgraph.hf.architecture import Architecture, Top, architectures
 from tfgraph.hf.config import Config, read_config
 from tfgraph.hf.render import render
@@ -19,8 +18,6 @@ from tfgraph.weights import Checkpoint, parse_rule
 _BUFFERS = ("*position_ids", "*token_type_ids")
 _WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 _MAX_BATCH, _EXAMPLE_BATCH, _EXAMPLE_LENGTH = 256, 4, 128
-
-assert _builtin.BERT.model_type in architectures()
 
 
 def import_checkpoint(folder: Path, file: Path | None = None) -> str:
@@ -124,13 +121,16 @@ class _Weights:
 
     def check(self, names: dict[str, str], layers: int) -> None:
         """Raise one TfgraphError that names every tensor which is not there."""
-        missing = [name for name in _tensors(names, layers) if name not in self.checkpoint.stored]
+        # No file has more layers than tensors: a number beyond that is not counted up to.
+        wanted = _tensors(names, min(layers, len(self.checkpoint.stored) + 1))
+        missing = [name for name in wanted if name not in self.checkpoint.stored]
+        left = self.checkpoint.stored.keys() - set(wanted)
         path = self.checkpoint.path
         errors = [
             TfgraphError(
                 f"{path.name} has no tensor '{name}'",
                 Location(str(path)),
-                nearest(name, self.checkpoint.stored),
+                nearest(name, sorted(left)),
             )
             for name in missing[:20]
         ]
@@ -168,7 +168,7 @@ def _top(config: Config, architecture: Architecture) -> tuple[str, Top]:
     """The class that was saved; the bare stack where config.json does not say."""
     default = next(iter(architecture.tops))
     classes: Any = config.data.get("architectures") or [default]
-    name: Any = cast("list[Any]", classes)[0] if isinstance(classes, list) else classes
+    name: Any = classes[0] if isinstance(classes, list) else classes  # pyright: ignore
     if not isinstance(name, str) or name not in architecture.tops:
         raise config.error(
             "architectures",

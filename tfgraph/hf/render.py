@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 # A blank line stands before each of the groups. Keys that no group has come last.
 _GROUPS = (
@@ -17,7 +17,7 @@ _GROUPS = (
     ("norm", "final_norm", "positions", "embedding", "attention", "mask", "vocabulary"),
     ("pooler", "head"),
 )  # fmt: skip
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+{}()\-]*")
+_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+{}()*\-]*")
 _WORDS = ("true", "false", "null", "yes", "no", "on", "off", "y", "n")
 
 
@@ -79,13 +79,14 @@ def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flow(value: Any) -> str:
-    if isinstance(value, Mapping):
-        items: Mapping[str, Any] = value
+    if isinstance(value, dict):
+        items = cast("dict[str, Any]", value)
         return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in items.items()) + "}"
     return scalar(value)
 
 
 def _origin(key: str, value: Any, sources: Mapping[str, str]) -> str:
     """The keys of config.json that a key of the model file comes from."""
-    inner: list[str] = [f"{key}.{k}" for k in value] if isinstance(value, Mapping) else [key]
+    nested = cast("dict[str, Any]", value) if isinstance(value, dict) else None
+    inner = [key] if nested is None else [f"{key}.{k}" for k in nested]
     return ", ".join(sources[k] for k in inner if k in sources)

@@ -50,7 +50,7 @@ class Node:
     op: str
     operands: tuple[Operand, ...]
     outputs: tuple[Value, ...]
-    attrs: Mapping[str, Attr] = field(default_factory=dict)
+    attrs: Mapping[str, Attr] = field(default_factory=dict[str, "Attr"])
     location: Location | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

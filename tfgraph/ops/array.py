@@ -51,7 +51,7 @@ class Array(ABC):
         """neg, abs, exp, log, sqrt, sin, cos, tanh, erf, floor, logical_not; elementwise."""
 
     @abstractmethod
-    def binary(self, f: str, other: Self) -> Self:
+    def binary(self, f: str, other: Any) -> Self:
         """add, sub, mul, div, pow, maximum, minimum, equal, less, logical_and, logical_or;
         elementwise, where a dimension of 1 broadcasts."""
 
@@ -60,11 +60,11 @@ class Array(ABC):
         return self.like(first).binary(f, self)
 
     @abstractmethod
-    def select(self, yes: Self, no: Self) -> Self:
+    def select(self, yes: Any, no: Any) -> Self:
         """`yes` where this bool array is true, else `no`; both broadcast."""
 
     @abstractmethod
-    def hide(self, allowed: Self) -> Self:
+    def hide(self, allowed: Any) -> Self:
         """This array where `allowed`, else -inf. The only source of -inf."""
 
     @abstractmethod
@@ -80,7 +80,7 @@ class Array(ABC):
         """sum: the running sum along `axis`, each element included in its own."""
 
     @abstractmethod
-    def matmul(self, other: Self) -> Self:
+    def matmul(self, other: Any) -> Self:
         """The matrix product over the last two axes; leading axes broadcast."""
 
     @abstractmethod
@@ -100,11 +100,11 @@ class Array(ABC):
         """Elements start <= i < stop along `axis`."""
 
     @abstractmethod
-    def join(self, others: Sequence[Self], axis: int) -> Self:
+    def join(self, others: Sequence[Any], axis: int) -> Self:
         """This array followed by the others along `axis`."""
 
     @abstractmethod
-    def take(self, indices: Self, axis: int) -> Self:
+    def take(self, indices: Any, axis: int) -> Self:
         """The slices at integer `indices` along `axis`, which the indices' shape replaces."""
 
     @abstractmethod

@@ -27,6 +27,7 @@ from tfgraph.ir import (
     Output,
     Param,
     Symbol,
+    TensorType,
     Value,
     as_dim,
     exact,
@@ -39,7 +40,7 @@ from tfgraph.ops.place import user_location
 from tfgraph.ops.trace import Traced, map_traced
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from tfgraph.errors import Location
     from tfgraph.ir import DimLike
@@ -138,7 +139,7 @@ class Builder:
         return free
 
     @contextlib.contextmanager
-    def scope(self, name: str, params: str | None = None) -> Iterator[None]:
+    def scope(self, name: str, params: str | None = None) -> Generator[None]:
         """Prefix the names of labels and parameters inside; parameters with `params` where given,
         so that blocks with names of their own share them."""
         self._scopes.append(name)
@@ -150,7 +151,7 @@ class Builder:
             self._param_scopes.pop()
 
     @contextlib.contextmanager
-    def at(self, location: Location | None) -> Iterator[None]:
+    def at(self, location: Location | None) -> Generator[None]:
         """Nodes made inside come from `location` rather than from the Python line."""
         previous, self._location = self._location, location
         try:
@@ -163,17 +164,17 @@ class Builder:
         with Blame():
             definition = find_op(name)
             bound = definition.bind_operands(operands), definition.bind_attrs(attrs)
-        results = self.emit(definition, *bound)
-        return results if len(results) > 1 else results[0]
+        return self.emit(definition, *bound)
 
     def emit(
         self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]
-    ) -> tuple[Traced, ...]:
-        """Add a node; its types are inferred. Raises TfgraphError at the user's line."""
+    ) -> Any:
+        """Add a node; returns its result, or a tuple of several. Raises TfgraphError at the user's
+        line."""
         here = self.here()
         try:
             plain = tuple(map_traced(o, self._value) for o in operands)
-            types = definition.result_types([map_traced(o, lambda t: t.type) for o in operands], attrs)
+            types = definition.result_types([map_traced(o, _type_of) for o in operands], attrs)
         except TfgraphError as error:
             if error.location is None:
                 message = error.message
@@ -185,7 +186,8 @@ class Builder:
         self._results += len(types)
         outputs = tuple(Value(f"{self._prefix}{first + i}", t) for i, t in enumerate(types))
         self.nodes.append(Node(definition.name, plain, outputs, dict(attrs), here))
-        return tuple(Traced(self, value) for value in outputs)
+        results = tuple(Traced(self, value) for value in outputs)
+        return results if len(results) > 1 else results[0]
 
     def build(self) -> Graph:
         """The finished graph, verified."""
@@ -221,6 +223,10 @@ class Builder:
     def here(self) -> Location | None:
         """The place that a node made now comes from."""
         return self._location or user_location()
+
+
+def _type_of(traced: Traced) -> TensorType:
+    return traced.type
 
 
 def graph(name: str) -> Builder:

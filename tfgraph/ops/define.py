@@ -212,7 +212,7 @@ def _normal(value: Any, annotation: str) -> Any:
         if not isinstance(value, list | tuple):
             raise TypeError(_expected(annotation, value))
         inner = annotation.partition("[")[2].rpartition("]")[0]
-        return tuple(_normal(item, inner) for item in value)
+        return tuple(_normal(item, inner) for item in cast("list[Any]", value))
     if isinstance(value, bool):  # before int, of which it is one
         if "bool" not in annotation:
             raise TypeError(_expected(annotation, value))

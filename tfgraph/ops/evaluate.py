@@ -6,7 +6,7 @@ May import: define, trace, xp, ir, errors.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Mask, Node, Value, map_operand
@@ -75,15 +75,14 @@ def run_node(
 
 
 def _as_tuple(result: Any) -> tuple[Any, ...]:
-    several: tuple[Any, ...] = result if isinstance(result, tuple) else (result,)
-    return several
+    return cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
 
 
 def _with_sizes(attr: Any, sizes: Mapping[str, int]) -> Any:
     if isinstance(attr, Dim):
         return attr.substitute(sizes)
     if isinstance(attr, tuple):
-        return tuple(_with_sizes(item, sizes) for item in attr)
+        return tuple(_with_sizes(item, sizes) for item in cast("tuple[Any, ...]", attr))
     return attr
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -69,12 +69,12 @@ class FloatArray(Array):
         # Overflow to inf and invalid to NaN are results here, not news.
         with np.errstate(all="ignore"):
             result = definition.body(*(_each(o, _widen) for o in operands), **attrs)
-            several = isinstance(result, tuple)
-            rounded = tuple(
-                FloatArray(_round(r.data, t.dtype))
-                for r, t in zip(result if several else (result,), types, strict=True)
+            if not isinstance(result, tuple):
+                return FloatArray(_round(result.data, types[0].dtype))
+            results = cast("tuple[FloatArray, ...]", result)
+            return tuple(
+                FloatArray(_round(r.data, t.dtype)) for r, t in zip(results, types, strict=True)
             )
-        return rounded if several else rounded[0]
 
     def like(self, value: ExactLike) -> FloatArray:
         """A scalar, rounded once to this dtype."""

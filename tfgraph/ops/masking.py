@@ -50,14 +50,13 @@ def bias(mask: Mask, scores: Array) -> Array | None:
 
 @allowed.register(Causal)
 def _causal(mask: Causal, scores: Array) -> Array:
-    i, j = positions(scores, mask.offset)
-    return xp.unary("logical_not", xp.less(i, j))
+    return _not_after(scores, mask.offset)
 
 
 @allowed.register(Window)
 def _window(mask: Window, scores: Array) -> Array | None:
     i, j = positions(scores, mask.offset)
-    bounds = []
+    bounds: list[Array] = []
     if mask.left is not None:
         bounds.append(xp.less(i, _shift(j, mask.left)))  # i < j + left + 1
     if mask.right is not None:
@@ -79,7 +78,7 @@ def _padding(mask: Padding, scores: Array) -> Array:
 def _prefix(mask: Prefix, scores: Array) -> Array:
     _, j = positions(scores, None)
     return xp.logical_or(
-        xp.less(j, _batch(_wide(mask.length), scores)), _causal(Causal(mask.offset), scores)
+        xp.less(j, _batch(_wide(mask.length), scores)), _not_after(scores, mask.offset)
     )
 
 
@@ -111,6 +110,12 @@ def _alibi(mask: Alibi, scores: Array) -> Array:
 def _wide(x: Array) -> Array:
     """As i64, the type of positions."""
     return x if x.dtype == DType.int64 else xp.cast(x, DType.int64)
+
+
+def _not_after(scores: Array, offset: Dim | None) -> Array:
+    """Keys that do not come after the query."""
+    i, j = positions(scores, offset)
+    return xp.unary("logical_not", xp.less(i, j))
 
 
 def _batch(x: Array, scores: Array) -> Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ _LIBRARY = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 
 def user_location() -> Location | None:
     """The innermost frame outside of this library: the user's line."""
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         code = frame.f_code
         if not code.co_filename.startswith(_LIBRARY):

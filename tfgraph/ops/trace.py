@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from tfgraph.ir import Dim, Exact, Mask, Value, exact
 from tfgraph.ops.array import Array
-from tfgraph.ops.define import OpDef, find_op
+from tfgraph.ops.define import OpDef
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tfgraph.ir import DimLike, DType, ExactLike, TensorType
     from tfgraph.ops.builder import Builder
@@ -33,8 +33,7 @@ class Traced(Array):
 
     def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Add a node."""
-        results = self.builder.emit(definition, operands, attrs)
-        return results if len(results) > 1 else results[0]
+        return self.builder.emit(definition, operands, attrs)
 
     def _emit(self, name: str, *operands: Any, **attrs: Any) -> Any:
         return self.builder.apply(name, self, *operands, **attrs)
@@ -155,7 +154,7 @@ class Traced(Array):
         return self.unary("neg")
 
 
-def map_traced(operand: Any, f: Any) -> Any:
+def map_traced(operand: Any, f: Callable[[Any], Any]) -> Any:
     """`f` of a tensor operand or of each tensor in a mask."""
     if isinstance(operand, Mask):
         return operand.map(f)

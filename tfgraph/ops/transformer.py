@@ -86,7 +86,11 @@ def _softmax(x: TensorType, *, axis: int) -> TensorType:
     return x
 
 
-@op(infer=_softmax, onnx="Softmax", flops=lambda x, **attrs: 5 * product(x.shape))
+def _softmax_flops(x: TensorType, **attrs: Any) -> Dim:
+    return 5 * product(x.shape)
+
+
+@op(infer=_softmax, onnx="Softmax", flops=_softmax_flops)
 def softmax(x: Array, /, *, axis: int = -1) -> Array:
     """exp(x_i) / sum_j exp(x_j) along `axis`; a row that is -inf all along gives zeros."""
     empty = xp.empty(x, axis)

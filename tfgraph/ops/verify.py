@@ -10,7 +10,7 @@ from tfgraph.ops.define import find_op
 from tfgraph.ops.trace import map_traced
 
 if TYPE_CHECKING:
-    from tfgraph.ir import Graph
+    from tfgraph.ir import Graph, TensorType, Value
 
 
 def verify(graph: Graph) -> None:
@@ -21,7 +21,7 @@ def verify(graph: Graph) -> None:
             definition = find_op(node.op)
             operands = definition.bind_operands(node.operands)
             attrs = definition.bind_attrs(node.attrs)
-            types = definition.result_types([map_traced(o, lambda v: v.type) for o in operands], attrs)
+            types = definition.result_types([map_traced(o, _type_of) for o in operands], attrs)
         except TfgraphError as error:
             raise TfgraphError(
                 f"%{node.outputs[0].name} = {node.op}: {error.message}",
@@ -35,3 +35,7 @@ def verify(graph: Graph) -> None:
                 f"{', '.join(map(str, types))}, not {', '.join(map(str, declared))}",
                 node.location,
             )
+
+
+def _type_of(value: Value) -> TensorType:
+    return value.type

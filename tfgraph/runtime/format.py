@@ -42,16 +42,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise TfgraphError(f"{folder}: no such artifact")
     try:
         text = path.read_text(encoding="utf-8")
-        manifest = json.loads(text)
+        manifest: Any = json.loads(text)
     except FileNotFoundError:
         raise TfgraphError(f"{folder} is not an artifact: it has no {MANIFEST}") from None
     except (OSError, ValueError, RecursionError) as cause:
         raise TfgraphError(f"{path}: damaged: {cause}", hint=_REBUILD) from cause
-    if not isinstance(manifest, dict):
-        raise TfgraphError(f"{path}: damaged: not an object", hint=_REBUILD)
-    version = manifest.get("format")
-    if text != seal(manifest):
+    if type(manifest) is not dict or text != seal(manifest):
         raise TfgraphError(f"{path}: damaged: its hash does not match", hint=_REBUILD)
+    version: object = manifest.get("format")
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         hint = "update tfgraph" if newer else "compile the model again"

