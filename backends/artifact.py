@@ -180,7 +180,7 @@ def _json(value: Any) -> bytes:
 
 def _without_place(report: PassReport) -> dict[str, Any]:
     """Declined entries without the folder of the user's file: artifacts hold no paths."""
-    declined = []
+    declined: list[dict[str, Any]] = []
     for d in report.declined:
         where = d.location
         place = f"{Path(where.file).name}:{where.line}:{where.column}" if where else None

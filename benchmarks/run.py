@@ -131,7 +131,7 @@ def measure(
     kept = {side: [each[side] for each in quiet or taken] for side in sides}
     peak = None
     if probe is not None:
-        peak = float(probe[0]) / min(burst.least for burst in kept["peak"])
+        peak = float(probe[0]) / min(each["peak"].least for each in taken)
     return Result(workload, kept, len(quiet), rounds, worst, peak)
 
 
@@ -229,6 +229,8 @@ def arguments() -> argparse.Namespace:
     for name, known in ((found.workloads, WORKLOADS), (found.sides.split(","), SIDES)):
         if unknown := [n for n in name if n not in known]:
             parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")
+    if found.sides == "peak":
+        parser.error("--sides: name one besides peak")
     return found
 
 
@@ -259,118 +261,6 @@ def main() -> None:
     for r in results:
         used = "kept" if r["quiet_rounds"] else "kept, so that all were used: read with care"
         print(f"{r['workload']}: {r['quiet_rounds']} of {r['rounds']} rounds {used}.")
-    worst = max((float(np.abs(first - other).max()) for other in others), default=0.0)
-    if not worst <= TOLERANCE:
-        sys.exit(f"{workload.name}: outputs differ by {worst:.2g}: {', '.join(computed)}")
-    return worst
-
-
-def _quartiles(values: list[float]) -> list[float]:
-    return [float(q) for q in np.quantile(values, [0.25, 0.5, 0.75])]
-
-
-def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
-    """One workload as plain data; times in milliseconds, [first quartile, median, third]."""
-    timed = [side for side in sides if side != "peak"]
-    return {
-        "workload": result.workload.name,
-        "rounds": result.rounds,
-        "quiet_rounds": result.quiet,
-        "max_abs_difference": result.worst,
-        "peak_gflops": None if result.peak is None else result.peak / 1e9,
-        "sides": {
-            side: {
-                "ms": [1e3 * q for q in result.quartiles(side)],
-                "gflops": result.workload.flops / result.quartiles(side)[1] / 1e9,
-                "least_ms": 1e3 * min(burst.least for burst in result.bursts[side]),
-                "cpu_ms": 1e3 * result.median(side, "cpu"),
-                "cores": result.median(side, "cores"),
-                "times_tfgraph": result.ratios("tfgraph", side) if "tfgraph" in timed else None,
-            }
-            for side in timed
-        },
-    }
-
-
-def table(results: list[dict[str, Any]]) -> str:
-    """The results in Markdown."""
-    names = ("workload", "side", "ms (quartiles)", "least ms", "GFLOP/s", "of peak", "CPU ms")
-    lines = [_row(*names, "cores", "time / tfgraph's"), _row(*["---"] * 9)]
-    for result in results:
-        for side, found in result["sides"].items():
-            peak, ratio = result["peak_gflops"], found["times_tfgraph"]
-            lines.append(
-                _row(
-                    result["workload"],
-                    side,
-                    _with_quartiles(found["ms"]),
-                    f"{found['least_ms']:.2f}",
-                    f"{found['gflops']:.0f}",
-                    "" if peak is None else f"{found['gflops'] / peak:.0%}",
-                    f"{found['cpu_ms']:.2f}",
-                    f"{found['cores']:.2f}",
-                    "" if ratio is None else _with_quartiles(ratio),
-                )
-            )
-    return "\n".join(lines)
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _with_quartiles(values: list[float]) -> str:
-    low, middle, high = values
-    return f"{middle:.2f} ({low:.2f}-{high:.2f})"
-
-
-def arguments() -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Time tfgraph beside other programs.")
-    parser.add_argument("workloads", nargs="*", help=f"of {', '.join(WORKLOADS)}; default all")
-    parser.add_argument("--sides", default=",".join(SIDES), help="default %(default)s")
-    parser.add_argument("--rounds", type=int, default=15, help="default %(default)s")
-    parser.add_argument("--threads", type=int, default=2, help="default %(default)s")
-    parser.add_argument(
-        "--min-cores",
-        type=float,
-        default=0.0,
-        help="leave out rounds in which a side had fewer cores, such as 1.9: others took them",
-    )
-    parser.add_argument("--folder", type=Path, help="keep artifacts and weights, and reuse them")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    found = parser.parse_args()
-    for name, known in ((found.workloads, WORKLOADS), (found.sides.split(","), SIDES)):
-        if unknown := [n for n in name if n not in known]:
-            parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")
-    return found
-
-
-def main() -> None:
-    """Prepare each model, measure each workload, print."""
-    args = arguments()
-    sides = args.sides.split(",")
-    chosen = [WORKLOADS[name] for name in args.workloads or WORKLOADS]
-    results: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory(prefix="tfgraph-bench-") as temporary:
-        base = args.folder or Path(temporary)
-        for workload in chosen:
-            folder = base / workload.model
-            if not folder.exists():
-                print(f"compiling {workload.model}", file=sys.stderr)
-                folder.mkdir(parents=True)
-                prepare(workload.model, folder)
-                compile_probe(folder / PROBE)
-            print(f"measuring {workload.name}", file=sys.stderr)
-            result = measure(workload, folder, sides, args.threads, args.rounds, args.min_cores)
-            results.append(to_json(result, sides))
-    if args.json:
-        print(json.dumps({"cpu": cpu_name(), "threads": args.threads, "results": results}))
-        return
-    peaks = [r["peak_gflops"] for r in results if r["peak_gflops"] is not None]
-    peak = f"; multiply-adds alone reach {max(peaks):.0f} GFLOP/s" if peaks else ""
-    print(f"{cpu_name()}, threads: {args.threads}, float32{peak}\n\n{table(results)}\n")
-    rounds = ", ".join(f"{r['workload']} {r['rounds']} (dropped {r['dropped']})" for r in results)
     worst = max(r["max_abs_difference"] for r in results)
     print(f"The sides' outputs differ by at most {worst:.1g}.")
 

@@ -113,7 +113,7 @@ def _check_repeated(how: str, x: Any, match: Match) -> None:
         (f"{how}_all", (batch, groups * each, length, size)),
     ]
     if any(nodes[name].output.type.shape != shape for name, shape in shapes):
-        raise NoMatch(f"the heads of {how.upper()} are not repeated in place")
+        raise NoMatch  # repeated otherwise; they may still be the heads themselves
 
 
 def _scale(match: Match) -> Exact:

@@ -98,7 +98,7 @@ def _try(draft: Draft, node: Node, rule: Rule) -> tuple[int | None, str]:
             replaced = rule.replace(match, builder)
             return draft.splice(node, builder.nodes, rule.checked(replaced)), ""
         except NoMatch as declined:
-            reason = str(declined) or reason
+            reason = reason or str(declined)
     if not reason and search.depth >= rule.near:
         reason = search.reason
     return None, reason

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape
 from tfgraph.backends.tvm.lower import Lowered, Lowering, emitter
+from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType, Exact, Graph, Mask, Node, TensorType, Value, as_dim, product, tensor
 from tfgraph.ir import mask as masks
 
@@ -280,6 +281,8 @@ def _plan(low: Lowering, mask: Mask | None) -> tuple[Any, list[Any], dict[str, A
             case masks.Alibi():
                 biases.append(kinds.Alibi(offset(part.offset)))
                 bias_arrays.append(low.value(part.slopes))
+            case _:
+                raise TfgraphError(f"the attention kernel does not know the mask {part}")
     plan = kinds.MaskPlan(tuple(terms), tuple(biases))
     return plan, [*arrays, *bias_arrays], {name: low.expr(dim) for dim, name in names.items()}
 

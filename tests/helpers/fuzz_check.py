@@ -106,16 +106,18 @@ class Judge:
         except Exception as error:  # a compiler must not fail, in whatever way
             return [Wrong("", feeds[0][0], f"compile: {type(error).__name__}: {error}"[:2000])]
         try:
-            return [wrong for sizes, arrays in feeds for wrong in self._at(run, graph, weights,
-                                                                             sizes, arrays)]
+                return [
+                wrong
+                for sizes, arrays in feeds
+                for wrong in self._at(run, graph, weights, sizes, arrays)
+            ]
         finally:
             run.close()
 
     def _at(
         self, run: Any, graph: Graph, weights: Any, sizes: Mapping[str, int], arrays: Arrays
     ) -> list[Wrong]:
-        told = {str(d) for i in graph.inputs for d in i.value.type.shape}
-        dims = {name: size for name, size in sizes.items() if name not in told}
+        dims = untold(graph, sizes)
         expected = NumpyExecutable(graph, weights)(dims=dims, **arrays)
         try:
             got = run(dims=dims, **arrays)
@@ -129,42 +131,43 @@ class Judge:
                 continue
             self.sensitive += 1
             why = f"off by {d.max_abs:.2e} at {list(d.worst_index)}, bound {d.bound:.2e}"
-            allowed = self._sensitivity(graph, weights, dims, arrays, name, want, got[name])
+            allowed = _sensitivity(only(graph, name), weights, sizes, arrays, want, got[name])
             if d.max_abs <= allowed:
                 self.notes.append(f"{name} at {dict(sizes)}: {why}, sensitivity {allowed:.2e}")
             else:
                 found.append(Wrong(name, sizes, f"{why}, sensitivity {allowed:.2e}"))
         return found
 
-    def _sensitivity(
-        self,
-        graph: Graph,
-        weights: Any,
-        dims: Mapping[str, int],
-        arrays: Arrays,
-        name: str,
-        want: NDArray,
-        got: NDArray,
-    ) -> float:
-        """How far rounding may move an output; 0 where it is not of floats or not finite alike."""
-        if want.shape != got.shape or want.dtype != got.dtype or want.dtype.kind != "f":
-            return 0.0
-        if not np.array_equal(np.isfinite(want), np.isfinite(got)):
-            return 0.0
-        alone = only(graph, name)
-        inputs = {i.value.name: arrays[i.value.name] for i in alone.inputs}
-        told = {str(d) for i in alone.inputs for d in i.value.type.shape}
-        known = dict(dims) | {
-            str(d): size
-            for i in alone.inputs
-            for d, size in zip(i.value.type.shape, inputs[i.value.name].shape, strict=True)
-        }
-        extra = {n: s for n, s in known.items() if n not in told and n in alone_symbols(alone)}
-        exact = NumpyExecutable(alone, weights, exact=True)(dims=extra, **inputs)[name]
-        given = inputs | {p.value.name: weights[p.value.name] for p in alone.params}
-        moved = [_moved(alone, given, known, seed) - exact for seed in range(_RUNS)]
-        with np.errstate(all="ignore"):
-            return _SLACK * float(np.nanmax(np.abs(moved)))
+
+def _sensitivity(
+    graph: Graph,
+    weights: Mapping[str, NDArray],
+    sizes: Mapping[str, int],
+    arrays: Arrays,
+    want: NDArray,
+    got: NDArray,
+) -> float:
+    """How far rounding may move the graph's output; 0 where it is not of floats, or where the two
+    are not finite at the same places."""
+    if want.shape != got.shape or want.dtype != got.dtype or want.dtype.kind != "f":
+        return 0.0
+    if not np.array_equal(np.isfinite(want), np.isfinite(got)):
+        return 0.0
+    inputs = {i.value.name: arrays[i.value.name] for i in graph.inputs}
+    (exact,) = NumpyExecutable(graph, weights, exact=True)(
+        dims=untold(graph, sizes), **inputs
+    ).values()
+    given = inputs | {p.value.name: weights[p.value.name] for p in graph.params}
+    with np.errstate(all="ignore"):
+        moves = [np.abs(_moved(graph, given, sizes, seed) - exact) for seed in range(_RUNS)]
+    finite = np.isfinite(want)
+    return _SLACK * max(float(np.max(move[finite], initial=0)) for move in moves)
+
+
+def untold(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that no input's shape tells."""
+    told = {str(d) for i in graph.inputs for d in i.value.type.shape}
+    return {name: size for name, size in sizes.items() if name not in told}
 
 
 def only(graph: Graph, output: str) -> Graph:
@@ -183,12 +186,6 @@ def only(graph: Graph, output: str) -> Graph:
         nodes=tuple(reversed(nodes)),
         outputs=(chosen,),
     )
-
-
-def alone_symbols(graph: Graph) -> set[str]:
-    """The symbols of the graph."""
-    used = {s for v in graph.values() for d in v.type.shape for s in d.symbols}
-    return used | {s.name for s in graph.symbols}
 
 
 # Ops that compute nothing, or jump: their operands are not moved.

@@ -186,8 +186,8 @@ class Builder:
         self._results += len(types)
         outputs = tuple(Value(f"{self._prefix}{first + i}", t) for i, t in enumerate(types))
         self.nodes.append(Node(definition.name, plain, outputs, dict(attrs), here))
-        results = tuple(Traced(self, value) for value in outputs)
-        return results if len(results) > 1 else results[0]
+        results = [Traced(self, value) for value in outputs]
+        return tuple(results) if len(results) > 1 else results[0]
 
     def build(self) -> Graph:
         """The finished graph, verified."""

@@ -6,20 +6,20 @@ May import: define, trace, xp, ir, errors.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Mask, Node, Value, map_operand
 from tfgraph.ops import xp
 from tfgraph.ops.array import Array
-from tfgraph.ops.define import find_op
 from tfgraph.ops.builder import Builder
+from tfgraph.ops.define import find_op
 from tfgraph.ops.trace import Traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from tfgraph.ir import Graph
+    from tfgraph.ir import Attr, Graph
 
 A = TypeVar("A", bound=Array)
 
@@ -71,18 +71,18 @@ def run_node(
     except TfgraphError as error:
         error.location = error.location or node.location
         raise
-    return _as_tuple(result)
+    return _as_tuple(result, len(node.outputs))
 
 
-def _as_tuple(result: Any) -> tuple[Any, ...]:
-    return cast("tuple[Any, ...]", result) if isinstance(result, tuple) else (result,)
+def _as_tuple(result: Any, count: int) -> tuple[Any, ...]:
+    return tuple(result) if count > 1 else (result,)
 
 
-def _with_sizes(attr: Any, sizes: Mapping[str, int]) -> Any:
+def _with_sizes(attr: Attr, sizes: Mapping[str, int]) -> Attr:
     if isinstance(attr, Dim):
         return attr.substitute(sizes)
     if isinstance(attr, tuple):
-        return tuple(_with_sizes(item, sizes) for item in cast("tuple[Any, ...]", attr))
+        return tuple(_with_sizes(item, sizes) for item in attr)
     return attr
 
 
@@ -108,7 +108,7 @@ def _expansion(node: Node, taken: set[str]) -> list[Node]:
     builder = Builder("expansion", prefix="new ")
     with builder, builder.at(node.location):
         traced = [map_operand(o, lambda v: Traced(builder, v)) for o in node.operands]  # type: ignore[arg-type, return-value]
-        results = _as_tuple(find_op(node.op).body(*traced, **node.attrs))
+        results = _as_tuple(find_op(node.op).body(*traced, **node.attrs), len(node.outputs))
         # A body that gives back an operand, as a mask that hides nothing does, still needs a node.
         results = tuple(r.reshape(r.shape) if r.value in node.inputs else r for r in results)
     names = {r.value: value for r, value in zip(results, node.outputs, strict=True)}

@@ -42,14 +42,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise TfgraphError(f"{folder}: no such artifact")
     try:
         text = path.read_text(encoding="utf-8")
-        manifest: Any = json.loads(text)
+        manifest: dict[str, Any] = json.loads(text)
+        whole = text == seal(manifest)
     except FileNotFoundError:
         raise TfgraphError(f"{folder} is not an artifact: it has no {MANIFEST}") from None
-    except (OSError, ValueError, RecursionError) as cause:
+    except (OSError, ValueError, RecursionError, AttributeError) as cause:
         raise TfgraphError(f"{path}: damaged: {cause}", hint=_REBUILD) from cause
-    if type(manifest) is not dict or text != seal(manifest):
+    if not whole:
         raise TfgraphError(f"{path}: damaged: its hash does not match", hint=_REBUILD)
-    version: object = manifest.get("format")
+    version = manifest.get("format")
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         hint = "update tfgraph" if newer else "compile the model again"

@@ -62,7 +62,7 @@ def _array(port: Port, inputs: Mapping[str, Any]) -> Array:
     if port.name not in inputs:
         raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
     given = inputs[port.name]
-    array = np.asarray(given) if isinstance(given, np.ndarray | np.generic) else _dlpack(port, given)
+    array: Any = np.asarray(given) if isinstance(given, np.ndarray | np.generic) else _dlpack(port, given)
     if str(array.dtype) != port.dtype:  # another byte order shows as '>f4'
         raise TfgraphError(
             f"input '{port.name}' is {array.dtype}, expected {port.dtype}",
