@@ -17,7 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from tfgraph.backends.base import Built, CompiledWeight, Target, input_ports, output_ports, symbol_ranges
+from tfgraph.backends.base import (
+    Built,
+    CompiledWeight,
+    Target,
+    input_ports,
+    output_ports,
+    symbol_ranges,
+)
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.passes import PassReport
@@ -111,7 +118,9 @@ def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> None:
     those start at a multiple of 64 and can be mapped; the format allows no holes.
     """
     names = {numpy: short for short, numpy in DTYPES.items()}
-    sized = [(w, int(np.prod(w.shape, dtype=np.int64)) * np.dtype(w.dtype).itemsize) for w in weights]
+    sized = [
+        (w, int(np.prod(w.shape, dtype=np.int64)) * np.dtype(w.dtype).itemsize) for w in weights
+    ]
     sized.sort(key=lambda item: item[1] % ALIGNMENT != 0)
     header: dict[str, Any] = {}
     offset = 0
@@ -154,7 +163,7 @@ class Staging:
         return self
 
     def publish(self, final: Path | None = None) -> None:
-        """Put the folder in its place; an artifact that is there is replaced, anything else kept."""
+        """Put the folder in its place; an artifact there is replaced, anything else kept."""
         target = final or self.final
         if target.exists() and not (target / layout.MANIFEST).is_file():
             raise TfgraphError(f"{target} exists and is not an artifact", hint="choose another -o")
@@ -163,7 +172,9 @@ class Staging:
                 with path.open("rb") as file:
                     os.fsync(file.fileno())
         if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent))
+            old = Path(
+                tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent)
+            )
             os.rename(target, old / "old")
             os.rename(self.folder, target)
             shutil.rmtree(old, ignore_errors=True)

@@ -52,7 +52,9 @@ class Executable(Protocol):
         """The symbolic sizes with their ranges."""
         ...
 
-    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, NDArray]:
+    def __call__(
+        self, *, dims: Mapping[str, int] | None = None, **inputs: Any
+    ) -> dict[str, NDArray]:
         """Outputs by name."""
         ...
 

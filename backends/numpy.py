@@ -44,7 +44,9 @@ class NumpyExecutable:
         self.outputs = output_ports(self.graph)
         self.symbols = symbol_ranges(self.graph)
 
-    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, NDArray]:
+    def __call__(
+        self, *, dims: Mapping[str, int] | None = None, **inputs: Any
+    ) -> dict[str, NDArray]:
         """The outputs by name."""
         wanted = {o.value.name for o in self.graph.outputs}
         found = {v.name: a for v, _, a in self.trace(inputs, dims, keep=wanted)}

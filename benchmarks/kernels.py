@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from probe import Probe, compile_probe, cpu_name
 
-from tfgraph.runtime.model import Model, load
+from tfgraph import load
+from tfgraph.runtime.model import Model
 
 Shape = tuple[int, ...]
 _CONTINUE = 0  # what an instrument returns to let the machine go on

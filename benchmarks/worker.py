@@ -35,7 +35,7 @@ def numpy_side(folder: Path, workload: Workload, threads: int) -> Forward:
 
 def tfgraph_side(folder: Path, workload: Workload, threads: int) -> Forward:
     """The artifact."""
-    from tfgraph.runtime.model import load
+    from tfgraph import load
 
     model = load(folder / ARTIFACT, threads=threads)
     inputs: dict[str, Any] = {**workload.inputs()}

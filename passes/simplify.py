@@ -36,7 +36,7 @@ def merge_transposes(x: Any, first: Node, second: Node) -> Any:
     return x if perm == tuple(range(len(perm))) else transpose(x, perm=perm)
 
 
-@rule(call("transpose", var("x"), name="node"), near=_SILENT)
+@rule(call("transpose", var("x"), name="node"))
 def drop_transpose(x: Any, node: Node) -> Any:
     """transpose(x, identity) -> x."""
     if _ints(node.attrs["perm"]) != tuple(range(len(x.shape))):
@@ -51,7 +51,7 @@ def merge_reshapes(x: Any, second: Node) -> Any:
     return x if shape == x.shape else reshape(x, shape=shape)
 
 
-@rule(call(("reshape", "broadcast_to", "slice", "cast"), var("x"), name="node"), near=_SILENT)
+@rule(call(("reshape", "broadcast_to", "slice", "cast"), var("x"), name="node"))
 def drop_no_op(x: Any, node: Node) -> Any:
     """A reshape, broadcast, slice or cast to the type that x has already -> x."""
     if node.output.type != x.type:

@@ -137,8 +137,14 @@ def test_parts_come_from_the_names() -> None:
 
 def test_the_table() -> None:
     text = str(cost(parse_graph(SMALL), {}))
-    assert text.splitlines()[0].split() == ["part", "parameters", "weights", "FLOPs", "read",
-                                            "written"]
+    assert text.splitlines()[0].split() == [
+        "part",
+        "parameters",
+        "weights",
+        "FLOPs",
+        "read",
+        "written",
+    ]
     assert "a.0.ffn" in text
     assert text.splitlines()[-1].startswith("total")
 

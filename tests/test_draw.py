@@ -62,7 +62,9 @@ def test_weights_have_boxes_on_request() -> None:
 
 
 def test_mermaid() -> None:
-    assert to_mermaid(parse_graph(TEXT)) == """\
+    assert (
+        to_mermaid(parse_graph(TEXT))
+        == """\
 flowchart TD
   i0(["<b>x</b><br/>f32[n,4]"]):::input
   i1(["<b>m</b><br/>i64[n]"]):::input
@@ -89,12 +91,13 @@ flowchart TD
   classDef transformer fill:#dbe9fb,stroke:#4a7ebb,color:#212529
   classDef other fill:#ffffff,stroke:#868e96,color:#212529
 """
+    )
 
 
 def odd() -> Graph:
     with graph("odd") as g:
         x = g.input('a "b" <c> & \\ # ` end;', "f32", 4)
-        y = g.label(add(x, x), 'x\ny"\'{}|<>é\0')
+        y = g.label(add(x, x), "x\ny\"'{}|<>é\0")
         values, indices = topk(y, k=2)  # type: ignore[arg-type]
         g.output('subgraph "end" \\', values)  # type: ignore[arg-type]
         g.output("i", indices)  # type: ignore[arg-type]
@@ -104,7 +107,7 @@ def odd() -> Graph:
 def test_quoting() -> None:
     dot, mermaid = to_dot(odd()), to_mermaid(odd())
     assert "a &quot;b&quot; &lt;c&gt; &amp; \\ # ` end;" in dot
-    assert '<b>a #34;b#34; #60;c#62; #38; #92; #35; #96; end#59;</b>' in mermaid
+    assert "<b>a #34;b#34; #60;c#62; #38; #92; #35; #96; end#59;</b>" in mermaid
     assert "\0" not in dot + mermaid
     assert 'i0 -> n0 [label="2 times"]' in dot
 
@@ -121,9 +124,9 @@ def test_no_name_breaks_out(built: Graph) -> None:
         assert mermaid_line.fullmatch(line), line
     quoted = r'"(?:[^"\\]|\\.)*"'
     dot_line = re.compile(
-        rf'digraph {quoted} {{| *}}| +(graph|node|edge) \[.*\]| +subgraph cluster_\w+ {{'
+        rf"digraph {quoted} {{| *}}| +(graph|node|edge) \[.*\]| +subgraph cluster_\w+ {{"
         rf'| +label={quoted}; labeljust=l| +style=rounded; color="#ced4da"'
-        rf'| +\w+ -> \w+( \[label={quoted}\])?'
+        rf"| +\w+ -> \w+( \[label={quoted}\])?"
         r'| +\w+ \[label=<(?:[^<>]|</?(?:b|br/|font[^<>]*)>)*>, fillcolor="[^"]*", '
         r'color="[^"]*"(, shape=ellipse, margin=0)?\]'
     )
@@ -137,7 +140,8 @@ def test_graphviz_reads_it() -> None:
         pytest.skip("no Graphviz (dot) to read pictures with")
     for built in (odd(), parse_graph(TEXT)):
         source = to_dot(built, weights=True)
-        done = subprocess.run([dot, "-Tsvg"], input=source, capture_output=True, encoding="utf-8",
-                              check=True)
+        done = subprocess.run(
+            [dot, "-Tsvg"], input=source, capture_output=True, encoding="utf-8", check=True
+        )
         assert not done.stderr
         assert done.stdout.count('class="edge"') == source.count("->")

@@ -39,7 +39,11 @@ def test_commands_are_verbs_that_exist() -> None:
 
     from tfgraph.cli import app
 
-    shown = {line.split()[1] for page in PAGES for line in page.read_text().splitlines()
-             if line.startswith("tfgraph ")}
+    shown = {
+        line.split()[1]
+        for page in PAGES
+        for line in page.read_text().splitlines()
+        if line.startswith("tfgraph ")
+    }
     for verb in sorted(shown):
         assert CliRunner().invoke(app, [verb, "--help"]).exit_code == 0, verb

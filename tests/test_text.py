@@ -78,8 +78,10 @@ def test_the_graph_that_the_text_says() -> None:
       return y=%0
     }
     weights { %w: f32[4] = zeros() }"""
-    x, m, w = Value("x", tensor("f32", "n", 4)), Value("m", tensor("i64", "n", "n")), Value(
-        "w", tensor("f32", 4)
+    x, m, w = (
+        Value("x", tensor("f32", "n", 4)),
+        Value("m", tensor("i64", "n", "n")),
+        Value("w", tensor("f32", 4)),
     )
     y = Value("0", tensor("f32", "n", 4))
     expected = Graph(
@@ -112,7 +114,9 @@ def test_what_the_dsl_builds_prints_as_written_by_hand() -> None:
         scores = g.apply("matmul", x, g.apply("transpose", k, perm=(0, 2, 1)))
         scores = g.label(scores * rsqrt(8), "scores")
         g.output("y", g.apply("mask", scores, causal("past") & padding(keep)))
-    assert print_graph(g.build()) == """\
+    assert (
+        print_graph(g.build())
+        == """\
 graph block(%x: f32[batch,seq,8], %past.k: f16[batch,past,8], %keep: i64[batch,past + seq] = prefix\
 ()) {
   symbol seq: 1..512, example 128
@@ -126,6 +130,7 @@ graph block(%x: f32[batch,seq,8], %past.k: f16[batch,past,8], %keep: i64[batch,p
   return y=%5
 }
 """
+    )
 
 
 def test_an_attribute_is_written_unless_it_is_none_by_default() -> None:
@@ -192,9 +197,10 @@ def test_arithmetic() -> None:
     assert parse_constant("-2*(sqrt(3)*1e-1)", HERE) == exact(-0.2) * sqrt(3)
     assert parse_fill(" ids(7)", HERE) == Fill("ids", exact(7))
     assert parse_type("bf16[]", HERE) == tensor("bfloat16")
-    assert Constraint(a, "<=", b) in parse_graph(
-        "graph g(%x: f32[a,b]) { constraint a <= b return }"
-    ).constraints
+    assert (
+        Constraint(a, "<=", b)
+        in parse_graph("graph g(%x: f32[a,b]) { constraint a <= b return }").constraints
+    )
 
 
 # Expressions in YAML: plain names are values.
@@ -268,49 +274,129 @@ def test_a_name_that_stands_for_nothing() -> None:
 # error is expected `column` characters into it (from 1), or at a place given in full.
 
 MISTAKES = [
-    ("embedding(%ids", "embeding(%ids", "5:8", "unknown op 'embeding'",
-     "did you mean 'embedding'?"),
-    ("keep_sum=true", "kep_sum=true", "7:68", "add_layer_norm has no attribute 'kep_sum'",
-     "did you mean 'keep_sum'?"),
+    (
+        "embedding(%ids",
+        "embeding(%ids",
+        "5:8",
+        "unknown op 'embeding'",
+        "did you mean 'embedding'?",
+    ),
+    (
+        "keep_sum=true",
+        "kep_sum=true",
+        "7:68",
+        "add_layer_norm has no attribute 'kep_sum'",
+        "did you mean 'keep_sum'?",
+    ),
     ("keep_sum=true", "eps=1", "7:68", "add_layer_norm: 'eps' is given twice", None),
     ("causal()", "casual()", "10:22", "unknown mask 'casual'", "did you mean 'causal'?"),
-    ("causal()", "causal(ofset=1)", "10:29", "causal has no argument 'ofset'",
-     "did you mean 'offset'?"),
+    (
+        "causal()",
+        "causal(ofset=1)",
+        "10:29",
+        "causal has no argument 'ofset'",
+        "did you mean 'offset'?",
+    ),
     ("padding(%keep)", "padding(keep)", "10:41", "expected a value such as %x, found 'keep'", None),
-    ("matmul(%sum, %3)", "matmul(%sun, %3)", "9:20",
-     "value 'sun' is not defined before it is used", "did you mean 'sum'?"),
+    (
+        "matmul(%sum, %3)",
+        "matmul(%sun, %3)",
+        "9:20",
+        "value 'sun' is not defined before it is used",
+        "did you mean 'sum'?",
+    ),
     ("%6 = softmax(%5)", "%5 = softmax(%5)", "11:3", "value '%5' is defined twice", None),
-    ("{axis=-1} : f32[batch,seq,seq]", "{axis=-1} : f32[batch,seq,8]", "11:32",
-     "the result is f32[batch,seq,seq], not f32[batch,seq,8]", None),
+    (
+        "{axis=-1} : f32[batch,seq,seq]",
+        "{axis=-1} : f32[batch,seq,8]",
+        "11:32",
+        "the result is f32[batch,seq,seq], not f32[batch,seq,8]",
+        None,
+    ),
     ("{axis=-1}", "{axis=3}", "11:8", "softmax: axis 3 is out of range for rank 3", None),
     ("{axis=-1}", "{axis=[1]}", "11:26", "expected an integer, found '['", None),
-    ("matmul(%sum, %3)", "matmul(%sum, %2)", "9:13",
-     "matmul: the number of rows of f32[batch,seq,8] is seq, expected 8", None),
+    (
+        "matmul(%sum, %3)",
+        "matmul(%sum, %2)",
+        "9:13",
+        "matmul: the number of rows of f32[batch,seq,8] is seq, expected 8",
+        None,
+    ),
     ("%sum, %2 =", "%sum =", "7:3", "add_layer_norm has 2 results, not 1", None),
-    ("mul(%0, 2*sqrt(2))", "mul(%0, 2*sqrt(-2))", "6:18",
-     "sqrt(-2): the argument must be positive", None),
-    ("mul(%0, 2*sqrt(2))", "mul(%0, 1e999999)", "6:16", "the number '1e999999' is out of range",
-     None),
+    (
+        "mul(%0, 2*sqrt(2))",
+        "mul(%0, 2*sqrt(-2))",
+        "6:18",
+        "sqrt(-2): the argument must be positive",
+        None,
+    ),
+    (
+        "mul(%0, 2*sqrt(2))",
+        "mul(%0, 1e999999)",
+        "6:16",
+        "the number '1e999999' is out of range",
+        None,
+    ),
     ("softmax(%5)", "softmax(5)", "11:16", "softmax: 'x' must be a tensor, not a number", None),
-    ("i64[batch,seq] = ids", "flot16[batch,seq] = ids", "1:15", "unknown dtype 'flot16'",
-     "did you mean 'float16'?"),
-    ("i64[batch,seq] = ids", "i64[batch,seq*1099511627777] = ids", "1:29",
-     "a size beyond 1099511627776", None),
-    ("symbol batch: 1..64, example 2", "symbol batch: 1..64, example 65", "2:10",
-     "symbol batch: expected 1 <= low <= example <= high", None),
-    ("constraint batch + seq", "constraint batch + sek", "4:14",
-     "no input or declaration gives the symbol 'sek'", "did you mean 'seq'?"),
+    (
+        "i64[batch,seq] = ids",
+        "flot16[batch,seq] = ids",
+        "1:15",
+        "unknown dtype 'flot16'",
+        "did you mean 'float16'?",
+    ),
+    (
+        "i64[batch,seq] = ids",
+        "i64[batch,seq*1099511627777] = ids",
+        "1:29",
+        "a size beyond 1099511627776",
+        None,
+    ),
+    (
+        "symbol batch: 1..64, example 2",
+        "symbol batch: 1..64, example 65",
+        "2:10",
+        "symbol batch: expected 1 <= low <= example <= high",
+        None,
+    ),
+    (
+        "constraint batch + seq",
+        "constraint batch + sek",
+        "4:14",
+        "no input or declaration gives the symbol 'sek'",
+        "did you mean 'seq'?",
+    ),
     ("batch + seq <= 512", "batch + seq < 512", "4:26", "unexpected character '<'", None),
     ('"a b"=%sum', '"a b=%sum', "13:32", "a string that does not end on its line", None),
-    ("probabilities=%6, %7", "%6, 6=%7", "13:14", "expected an output such as %x or name=%x, "
-     "found '6'", None),
+    (
+        "probabilities=%6, %7",
+        "%6, 6=%7",
+        "13:14",
+        "expected an output such as %x or name=%x, found '6'",
+        None,
+    ),
     ("probabilities=%6, %7", "y=%6, y=%7", "13:16", "two outputs are called 'y'", None),
-    ("  return", "  retrn", "13:3",
-     "expected a node such as %0 = op(...), or 'return', found 'retrn'", None),
-    ("ones()\n", "ones(\n", "18:3", "expected a number, found '%w'",
-     "or one of sqrt, rsqrt, exp, log of a number"),
-    ("= normal(rsqrt(8))\n}", "= normal(rsqrt(8))", "19:1",
-     "expected a weight such as %w: f32[8], or '}', found the end of the text", None),
+    (
+        "  return",
+        "  retrn",
+        "13:3",
+        "expected a node such as %0 = op(...), or 'return', found 'retrn'",
+        None,
+    ),
+    (
+        "ones()\n",
+        "ones(\n",
+        "18:3",
+        "expected a number, found '%w'",
+        "or one of sqrt, rsqrt, exp, log of a number",
+    ),
+    (
+        "= normal(rsqrt(8))\n}",
+        "= normal(rsqrt(8))",
+        "19:1",
+        "expected a weight such as %w: f32[8], or '}', found the end of the text",
+        None,
+    ),
 ]
 
 
@@ -332,10 +418,34 @@ def test_mistakes_have_their_exact_place(
 
 def test_mutated_graphs_raise_only_our_error() -> None:
     rng = random.Random(0)
-    pieces = [*"%(){}[],:=+-*/&\"\\#.01e9 \n", "//", "..", "_", "None", "true", "%0", "%sum", "seq",
-              "min(", "rsqrt(", "causal(", "weights {", "graph", "\0", "é", "\ud800", "1e400",
-              "9" * 30, "return", "[[[[", "((((", "f32[", "attention", "full() {shape=[",
-              "take(%ids, %ids)"]
+    pieces = [
+        *'%(){}[],:=+-*/&"\\#.01e9 \n',
+        "//",
+        "..",
+        "_",
+        "None",
+        "true",
+        "%0",
+        "%sum",
+        "seq",
+        "min(",
+        "rsqrt(",
+        "causal(",
+        "weights {",
+        "graph",
+        "\0",
+        "é",
+        "\ud800",
+        "1e400",
+        "9" * 30,
+        "return",
+        "[[[[",
+        "((((",
+        "f32[",
+        "attention",
+        "full() {shape=[",
+        "take(%ids, %ids)",
+    ]
     words = ENCODER.replace("(", " ( ").replace(",", " , ").split(" ")
     refused = 0
     start = time.process_time()

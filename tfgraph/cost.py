@@ -125,8 +125,9 @@ def parts(graph: Graph) -> dict[str, str]:
         found[value.name] = _prefix(value.name)
     for node in graph.nodes:
         weights = [v for v in node.inputs if v in graph.weight_values]
-        others = sorted((v for v in node.inputs if v not in graph.weight_values),
-                        key=lambda v: -order[v.name])
+        others = sorted(
+            (v for v in node.inputs if v not in graph.weight_values), key=lambda v: -order[v.name]
+        )
         named = [_prefix(value.name) for value in node.outputs]
         given = [found[value.name] for value in (*weights, *others)]
         part = next((name for name in (*named, *given) if name), "")

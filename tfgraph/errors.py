@@ -98,7 +98,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def _render_one(error: TfgraphError) -> str:
-    lines = [f"{error.location}: error: {error.message}" if error.location else f"error: {error.message}"]
+    lines = [
+        f"{error.location}: error: {error.message}" if error.location else f"error: {error.message}"
+    ]
     if error.location and error.location.line:
         lines += _excerpt(error.location)
     if error.hint:

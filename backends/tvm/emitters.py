@@ -5,7 +5,8 @@ An emitter reads a node's values, calls a kernel, and puts the results:
     @emitter("my_op", target="cpu")
     def my_op(low: Lowering, node: Node) -> None:
         kernel = low.kernel(("my_op", ...), lambda: make_prim_func(...), "my_op")
-        low.put(node.output, low.call(kernel, [low.value(v) for v in node.inputs], [node.output.type])[0])
+        (y,) = low.call(kernel, [low.value(v) for v in node.inputs], [node.output.type])
+        low.put(node.output, y)
 
 May import: lower, kernels, ops, ir.
 """

@@ -100,8 +100,8 @@ class Kernels(ABC):
     def attention(
         self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
     ) -> PrimFunc:
-        """Attention: q (batch, s, q_pitch), k (batch, t, k_pitch), v (batch, t, v_pitch), the arrays
-        of the plan, its scalars, the result (batch, s, heads * value_width)."""
+        """Attention: q (batch, s, q_pitch), k (batch, t, k_pitch), v (batch, t, v_pitch), the
+        arrays of the plan, its scalars, the result (batch, s, heads * value_width)."""
 
     @abstractmethod
     def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:

@@ -70,9 +70,7 @@ class Lowered:
 class Lowering:
     """Emits one graph. Emitters use `value`, `weight`, `call` and `put`."""
 
-    def __init__(
-        self, graph: Graph, weights: Mapping[str, NDArray], kernels: Kernels
-    ) -> None:
+    def __init__(self, graph: Graph, weights: Mapping[str, NDArray], kernels: Kernels) -> None:
         self.kernels = kernels
         self.graph = resolve(graph, kernels.target)
         self.builder = relax.BlockBuilder()

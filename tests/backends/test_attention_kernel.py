@@ -10,7 +10,6 @@ import pytest
 from helpers.kernels import compile_kernels
 
 from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
-from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.cpu.attention_mask import (
     Alibi,
     Causal,
@@ -23,6 +22,7 @@ from tfgraph.backends.tvm.cpu.attention_mask import (
     Segments,
     Window,
 )
+from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
 

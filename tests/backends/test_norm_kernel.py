@@ -10,8 +10,8 @@ import pytest
 from helpers.kernels import compile_kernels
 
 from tfgraph.backends.tvm.cpu.norm import norm
-from tfgraph.backends.tvm.kernels import NormShape
 from tfgraph.backends.tvm.cpu.softmax import softmax
+from tfgraph.backends.tvm.kernels import NormShape
 from tfgraph.backends.tvm.target import cpu_machine
 
 if TYPE_CHECKING:

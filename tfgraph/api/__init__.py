@@ -1,4 +1,4 @@
-"""What one does with a graph: compile, compare, verify. Imports everything below; `cli` imports it."""
+"""What one does with a graph: compile, compare, verify. Imports all below; `cli` imports this."""
 
 from tfgraph.api.compare import Comparison, compare
 from tfgraph.api.compile import CompileReport, VerificationFailed, build, compile

@@ -119,10 +119,9 @@ def build(
 ) -> CompileReport:
     """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here).
 
-    The artifact appears whole, after it was verified against the reference, or not at all: on a
-    failed verification VerificationFailed is raised, and with `keep_failed` the artifact is kept under
-    `NAME.failed.tfgraph`. `progress` hears what is being done; `after` sees the graph around each
-    pass.
+    The artifact appears whole, after it was verified against the reference, or not at all. Raises
+    VerificationFailed; with `keep_failed` the artifact is then kept under `NAME.failed.tfgraph`.
+    `progress` hears what is being done; `after` sees the graph around each pass.
     """
     backend = find_backend(target.name)
     if not isinstance(backend, CompilingBackend):
@@ -138,9 +137,7 @@ def build(
     with Staging(final) as staging:
         progress("compile")
         built = backend.build(compiled, arrays, target)
-        sha256 = write_artifact(
-            staging.folder, graph, compiled, built, target, reports, extra
-        )
+        sha256 = write_artifact(staging.folder, graph, compiled, built, target, reports, extra)
         progress("verify")
         outcome = _verified(backend, staging.folder, graph, arrays, target, check)
         failed = outcome.ok is False
@@ -151,9 +148,7 @@ def build(
         if place is not None:
             staging.publish(place)
     size = sum(int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize for w in built.weights)
-    report = CompileReport(
-        place, target, graph, compiled, tuple(reports), outcome, sha256, size
-    )
+    report = CompileReport(place, target, graph, compiled, tuple(reports), outcome, sha256, size)
     if failed:
         raise VerificationFailed(report)
     return report

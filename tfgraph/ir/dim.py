@@ -55,9 +55,7 @@ class Dim:
         return _sum([*self.terms, *as_dim(other).terms])
 
     def __mul__(self, other: DimLike) -> Dim:
-        pairs = [
-            (_times(m, n), a * b) for m, a in self.terms for n, b in as_dim(other).terms
-        ]
+        pairs = [(_times(m, n), a * b) for m, a in self.terms for n, b in as_dim(other).terms]
         return _sum(pairs)
 
     def __neg__(self) -> Dim:

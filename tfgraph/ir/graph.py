@@ -2,7 +2,9 @@
 
 A node applies an op to operands. An operand is a value, an exact scalar, a mask (whose tensors are
 values), or None where an optional operand is left out. Every node knows the place in the user's
-file that it came from; places take no part in equality. May import: dim, exact, mask, types, errors.
+file that it came from; places take no part in equality.
+
+May import: dim, exact, mask, types, errors.
 """
 
 from __future__ import annotations

@@ -32,8 +32,10 @@ def verify_structure(graph: Graph) -> None:
     for node in graph.nodes:
         for value in node.inputs:
             if defined.get(value.name) != value:
-                what = "has another type where it is defined" if value.name in defined else (
-                    "is used before it is defined"
+                what = (
+                    "has another type where it is defined"
+                    if value.name in defined
+                    else ("is used before it is defined")
                 )
                 raise TfgraphError(f"%{value.name} {what}", location=node.location)
         used = [d for a in (*node.attrs.values(), *node.operands) for d in dims_of(a)]

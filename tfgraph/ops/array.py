@@ -29,7 +29,7 @@ class Array(ABC):
         """The dtype and shape; the shape may be symbolic."""
 
     def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """Apply an op whose operands are of this domain: run its body, unless a domain overrides."""
+        """Apply an op to operands of this domain: run its body, unless a domain overrides."""
         return definition.body(*operands, **attrs)
 
     @property

@@ -103,8 +103,9 @@ class Builder:
         value = self._declared(full, dtype, shape)
         known = self._params.setdefault(full, Param(value, fill or Fill("normal", exact(0.02))))
         if known.value != value:
-            raise TfgraphError(f"parameter {full} is {known.value.type} and {value.type}",
-                               self.here())
+            raise TfgraphError(
+                f"parameter {full} is {known.value.type} and {value.type}", self.here()
+            )
         return Traced(self, value)
 
     def _declared(self, name: str, dtype: str | DType, shape: Sequence[DimLike]) -> Value:
@@ -166,9 +167,7 @@ class Builder:
             bound = definition.bind_operands(operands), definition.bind_attrs(attrs)
         return self.emit(definition, *bound)
 
-    def emit(
-        self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]
-    ) -> Any:
+    def emit(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Add a node; returns its result, or a tuple of several. Raises TfgraphError at the user's
         line."""
         here = self.here()
@@ -241,7 +240,9 @@ def current() -> Builder:
     try:
         return _current.get()
     except LookupError:
-        raise TfgraphError("no graph is being built", hint="with tfgraph.graph('name') as g:") from None
+        raise TfgraphError(
+            "no graph is being built", hint="with tfgraph.graph('name') as g:"
+        ) from None
 
 
 class Blame:

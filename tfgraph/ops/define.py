@@ -53,7 +53,9 @@ class OpDef:
         operands = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
         attributes = {p.name: p for p in parameters if p.kind == p.KEYWORD_ONLY}
         if len(operands) + len(attributes) != len(parameters):
-            raise TypeError(f"op {self.name}: operands are positional-only, attributes keyword-only")
+            raise TypeError(
+                f"op {self.name}: operands are positional-only, attributes keyword-only"
+            )
         object.__setattr__(self, "operands", tuple(operands))
         object.__setattr__(self, "attributes", attributes)
 
@@ -72,7 +74,9 @@ class OpDef:
 
     def bind_operands(self, given: Sequence[Any]) -> tuple[Any, ...]:
         """The operands with numbers made exact and trailing Nones left out; checks their kinds."""
-        required = [p for p in self.operands if p.default is p.empty and p.kind == p.POSITIONAL_ONLY]
+        required = [
+            p for p in self.operands if p.default is p.empty and p.kind == p.POSITIONAL_ONLY
+        ]
         if len(given) < len(required):
             raise TfgraphError(f"{self.name}: operand '{required[len(given)].name}' is missing")
         bound = [self._operand(self.operand(i), value) for i, value in enumerate(given)]
@@ -84,7 +88,9 @@ class OpDef:
         allowed = str(parameter.annotation)
         if isinstance(value, _NUMBERS) and not isinstance(value, bool):
             if "ExactLike" not in allowed:
-                raise TfgraphError(f"{self.name}: '{parameter.name}' must be a tensor, not a number")
+                raise TfgraphError(
+                    f"{self.name}: '{parameter.name}' must be a tensor, not a number"
+                )
             try:
                 return exact(value)
             except ValueError as cause:  # NaN and infinities
@@ -94,9 +100,8 @@ class OpDef:
                 raise TfgraphError(f"{self.name}: '{parameter.name}' must be given")
             return None
         if isinstance(value, Mask) != ("Mask" in allowed):
-            raise TfgraphError(
-                f"{self.name}: '{parameter.name}' must be {'a mask' if 'Mask' in allowed else 'a tensor'}"
-            )
+            wanted = "a mask" if "Mask" in allowed else "a tensor"
+            raise TfgraphError(f"{self.name}: '{parameter.name}' must be {wanted}")
         return value
 
     def bind_attrs(self, given: Mapping[str, Any]) -> dict[str, Attr]:
@@ -117,7 +122,9 @@ class OpDef:
                 raise TfgraphError(f"{self.name}: {name}: {cause}") from cause
         return bound
 
-    def result_types(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[TensorType, ...]:
+    def result_types(
+        self, operands: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> tuple[TensorType, ...]:
         """The types of the results for operands' types (scalars take the first tensor's dtype)."""
         first = next((t for t in operands if isinstance(t, TensorType)), None)
         types: list[Any] = []

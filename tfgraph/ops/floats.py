@@ -79,8 +79,11 @@ class FloatArray(Array):
     def like(self, value: ExactLike) -> FloatArray:
         """A scalar, rounded once to this dtype."""
         number = exact(value)
-        return FloatArray(np.asarray(int(number.factor) if number.is_integer else float(number),
-                                     dtype=self.data.dtype))
+        return FloatArray(
+            np.asarray(
+                int(number.factor) if number.is_integer else float(number), dtype=self.data.dtype
+            )
+        )
 
     def unary(self, f: str) -> FloatArray:
         """Elementwise."""

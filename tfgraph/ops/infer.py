@@ -51,7 +51,8 @@ def same_dtype(*types: TensorType) -> None:
     for other in types[1:]:
         if other.dtype != first:
             raise TfgraphError(
-                f"dtypes differ: {first} and {other.dtype}", hint="convert one with cast(x, dtype=...)"
+                f"dtypes differ: {first} and {other.dtype}",
+                hint="convert one with cast(x, dtype=...)",
             )
 
 

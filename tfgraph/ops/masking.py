@@ -179,8 +179,12 @@ def _check_tensors(part: Mask, scores: TensorType) -> None:
         _expect("alibi slopes", part.slopes, (scores.shape[-3],), "float")
     elif isinstance(part, Dense | Bias):
         tensor = part.allowed if isinstance(part, Dense) else part.values
-        _expect("dense" if isinstance(part, Dense) else "bias", tensor, None,
-                "bool" if isinstance(part, Dense) else "float")
+        _expect(
+            "dense" if isinstance(part, Dense) else "bias",
+            tensor,
+            None,
+            "bool" if isinstance(part, Dense) else "float",
+        )
         if broadcast_shapes(tensor.shape, scores.shape) != scores.shape:
             raise TfgraphError(f"{tensor} does not broadcast to the scores {scores}")
 

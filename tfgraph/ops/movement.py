@@ -116,7 +116,7 @@ def _embedding(ids: TensorType, table: TensorType) -> TensorType:
 
 @op(infer=_embedding, flops=_free)
 def embedding(ids: Array, table: Array, /) -> Array:
-    """The rows of `table` [rows, width] at integer `ids`; an id outside of 0..rows-1 is an error."""
+    """The rows of `table` [rows, width] at integer `ids`, each from 0 to rows - 1."""
     return table.take(ids, 0)
 
 

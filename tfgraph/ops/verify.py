@@ -1,4 +1,4 @@
-"""The verifier: structure, and the types of every node by inference. May import: define, trace, ir."""
+"""The verifier: structure, and the types of every node. May import: define, trace, ir."""
 
 from __future__ import annotations
 

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def example(
-    port: Port, sizes: Mapping[str, int], seed: int = 0, whole_first: bool = True
-) -> Array:
+def example(port: Port, sizes: Mapping[str, int], seed: int = 0, whole_first: bool = True) -> Array:
     """An input of the right shape, by the port's generator (see `tfgraph.ir.Fill`).
 
     Each name has a stream of its own, so that adding an input changes no other. The first row of a

@@ -54,7 +54,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if version != VERSION:
         newer = isinstance(version, int) and version > VERSION
         hint = "update tfgraph" if newer else "compile the model again"
-        raise TfgraphError(f"{path}: format {version}; this tfgraph reads format {VERSION}", hint=hint)
+        raise TfgraphError(
+            f"{path}: format {version}; this tfgraph reads format {VERSION}", hint=hint
+        )
     return manifest
 
 

@@ -58,11 +58,14 @@ def check_dims(dims: Mapping[str, int] | None, symbols: Iterable[str]) -> dict[s
     return sizes
 
 
+_NUMPY: tuple[type, ...] = (np.ndarray, np.generic)
+
+
 def _array(port: Port, inputs: Mapping[str, Any]) -> Array:
     if port.name not in inputs:
         raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
-    given = inputs[port.name]
-    array: Any = np.asarray(given) if isinstance(given, np.ndarray | np.generic) else _dlpack(port, given)
+    given: Any = inputs[port.name]
+    array: Array = np.asarray(given) if isinstance(given, _NUMPY) else _dlpack(port, given)
     if str(array.dtype) != port.dtype:  # another byte order shows as '>f4'
         raise TfgraphError(
             f"input '{port.name}' is {array.dtype}, expected {port.dtype}",

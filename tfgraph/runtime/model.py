@@ -29,9 +29,11 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """A loaded artifact. Any number of threads may call it at once; outputs belong to the caller."""
+    """A loaded artifact. Any number of threads may call it; outputs belong to the caller."""
 
-    def __init__(self, path: str | Path, threads: int | None = None, verify_weights: bool = True) -> None:
+    def __init__(
+        self, path: str | Path, threads: int | None = None, verify_weights: bool = True
+    ) -> None:
         """Load the artifact at `path`; see `load`."""
         self.path = Path(path)
         self.manifest = layout.read_manifest(self.path)
@@ -44,9 +46,9 @@ class Model:
             for name, s in self.manifest["symbols"].items()
         }
         if self.target != "cpu":
+            made_for = " ".join(filter(None, (self.target, self.manifest.get("arch"))))
             raise MissingTool(
-                f"{self.path}: compiled for {self.target} {self.manifest.get('arch') or ''}".rstrip()
-                + ", which cannot run here: no CUDA device",
+                f"{self.path}: compiled for {made_for}, which cannot run here: no CUDA device",
                 hint="compile with --target cpu, or see `tfgraph doctor`",
             )
         self._check_cpu()

@@ -87,7 +87,7 @@ def bind_sizes(
     """The size of each symbol. Raises TfgraphError where shapes contradict each other, a size is
     out of range or a constraint does not hold; the message names the inputs."""
     sizes = dict(given)
-    source = {name: "dims" for name in given}
+    source = dict.fromkeys(given, "dims")
     for port in inputs:
         shape = shapes[port.name]
         if len(shape) != len(port.shape):
@@ -101,7 +101,9 @@ def bind_sizes(
                 source.setdefault(dim, here)
     for name, bounds in symbols.items():
         if name not in sizes:
-            raise TfgraphError(f"no input gives the size of '{name}'", hint=f"pass dims={{'{name}': ...}}")
+            raise TfgraphError(
+                f"no input gives the size of '{name}'", hint=f"pass dims={{'{name}': ...}}"
+            )
         if not bounds.low <= sizes[name] <= bounds.high:
             raise TfgraphError(
                 f"{name} is {sizes[name]} in {source[name]}, expected {bounds.low} to {bounds.high}"

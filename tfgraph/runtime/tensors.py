@@ -59,7 +59,10 @@ def map_tensors(path: Path) -> dict[str, Array]:
             first, last = entry["data_offsets"]
         except (KeyError, TypeError, ValueError) as cause:
             raise TfgraphError(f"{path}: malformed entry '{name}'") from cause
-        if not 0 <= first <= last <= size - start or last - first != math.prod(shape) * dtype.itemsize:
+        if (
+            not 0 <= first <= last <= size - start
+            or last - first != math.prod(shape) * dtype.itemsize
+        ):
             raise TfgraphError(f"{path}: '{name}' does not fit: truncated or malformed")
         data = memory[start + first : start + last].view(dtype).reshape(shape)
         tensors[name] = np.asarray(data)

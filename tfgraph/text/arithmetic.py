@@ -81,8 +81,9 @@ def _dim_factor(c: Cursor) -> Dim:
             args.append(dim(c))
         c.expect(")")
         if len(args) > _MOST_ARGUMENTS:
-            raise TfgraphError(f"{token.text} of {len(args)} sizes: at most {_MOST_ARGUMENTS}",
-                               token.location)
+            raise TfgraphError(
+                f"{token.text} of {len(args)} sizes: at most {_MOST_ARGUMENTS}", token.location
+            )
         value = dim_min(*args) if token.text == "min" else dim_max(*args)
         return _checked(value, token.location)
     check_symbol(token.text, token.location)

@@ -219,8 +219,9 @@ def _mask_part(c: Cursor) -> Mask:
             name = c.next().text
             c.next()
             if name not in declared:
-                raise TfgraphError(f"{kind.text} has no argument '{name}'", where,
-                                   nearest(name, declared))
+                raise TfgraphError(
+                    f"{kind.text} has no argument '{name}'", where, nearest(name, declared)
+                )
         elif len(given) < len(declared):
             name = list(declared)[len(given)]
         else:
@@ -285,8 +286,9 @@ def _operand(c: Cursor, definition: OpDef, parameter: Parameter) -> Any:
         c.next()
         return None
     is_call = token.kind == "name" and c.peek().kind == "("
-    if token.kind in ("number", "-", "(") or (is_call and "ExactLike" in allowed
-                                              and token.text in FUNCTIONS):
+    if token.kind in ("number", "-", "(") or (
+        is_call and "ExactLike" in allowed and token.text in FUNCTIONS
+    ):
         if "ExactLike" not in allowed:
             raise TfgraphError(f"{refused} number", token.location)
         return constant(c)
@@ -307,8 +309,11 @@ def _attrs(c: Cursor, definition: OpDef) -> dict[str, Attr]:
         token = c.expect("name", "an attribute's name")
         name = token.text
         if name not in definition.attributes:
-            raise TfgraphError(f"{definition.name} has no attribute '{name}'", token.location,
-                               nearest(name, definition.attributes))
+            raise TfgraphError(
+                f"{definition.name} has no attribute '{name}'",
+                token.location,
+                nearest(name, definition.attributes),
+            )
         if name in given:
             raise TfgraphError(f"{definition.name}: '{name}' is given twice", token.location)
         c.expect("=")

@@ -96,9 +96,7 @@ def _token(kind: str, source: str, where: Location) -> Token:
                 f"not a string: {source[:40]}", where, "escapes are those of JSON"
             ) from cause
     if kind in ("value", "name") and len(name) > LONGEST_NAME:
-        raise TfgraphError(
-            f"a name of {len(name)} characters: at most {LONGEST_NAME}", where
-        )
+        raise TfgraphError(f"a name of {len(name)} characters: at most {LONGEST_NAME}", where)
     return Token(source if kind == "mark" else kind, name, where)
 
 

@@ -170,8 +170,11 @@ class _Parser:
     def check_symbols(self, sizes: Sequence[Dim], where: Location) -> None:
         for name in sorted({name for size in sizes for name in size.symbols}):
             if name not in self.known_symbols:
-                raise TfgraphError(f"no input or declaration gives the symbol '{name}'", where,
-                                   nearest(name, self.known_symbols))
+                raise TfgraphError(
+                    f"no input or declaration gives the symbol '{name}'",
+                    where,
+                    nearest(name, self.known_symbols),
+                )
 
     def nodes(self) -> tuple[Node, ...]:
         c = self.cursor

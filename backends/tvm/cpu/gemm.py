@@ -1,7 +1,7 @@
 """Linear layers in float32: out = activation(x @ w + bias) + residual, with w packed in panels.
 
-The GEMM runs in parallel over weight panels and chunks of rows. It blocks neither k nor the cache:
-one panel stays in the second-level cache while a chunk of rows streams past it. The epilogue runs
+The GEMM runs in parallel over weight panels and chunks of rows. One block of k of one panel stays
+in the second-level cache while a chunk of rows streams past it. The epilogue runs
 over the rows just stored, while they are in the first-level cache, so that its code exists once.
 May import: numpy, tvm, tfgraph.backends.tvm.
 """
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from tfgraph.backends.tvm.target import CpuMachine
 
 Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
+
+K_BLOCK = 256
+"""Products that are summed one after another. The sums of blocks are then added, which keeps the
+rounding error of long sums near that of short ones: it grows with K_BLOCK + k / K_BLOCK, not k."""
 
 CHUNK_ROWS = 64
 """Rows that a task computes of one panel: few enough to share a small GEMM among many threads, and
@@ -100,39 +104,63 @@ def _argument(name: str, *shape: Any) -> Any:
 
 
 def _emit_product(tile: Tile, x: Any, w: Any, out: Any, panel: Any, first: Any, count: Any) -> None:
-    """Emit out[rows, panel] = x[rows] @ w[panel] for the `count` rows from `first` on."""
-    lanes, columns = tile.lanes, tile.columns
+    """Emit out[rows, panel] = x[rows] @ w[panel] for the `count` rows from `first` on.
+
+    The sum runs over blocks of k, whose sums are added up in `out`.
+    """
+    lanes, columns, k = tile.lanes, tile.columns, int(x.shape[1])
     whole, rest = divmod(int(out.shape[1]), columns)
+    blocks = -(-k // K_BLOCK)
 
-    def emit(rows: int, offset: Any) -> None:
-        row = first + offset
-        sums = accumulate(
-            rows,
-            VECTORS,
-            lanes,
-            x.shape[1],
-            lambda r, i: x[row + r, i],
-            lambda i, v: w[panel, i, T.ramp(v * lanes, 1, lanes)],
-        )
-        if not rest:
-            store(row, sums, columns)
-            return
-        with T.If(panel < whole):
-            with T.Then():
-                store(row, sums, columns)
-            with T.Else():
-                store(row, sums, rest)
+    def block_of_k(block: Any) -> None:
+        start = block * K_BLOCK
+        length = T.min(T.int64(K_BLOCK), k - start)
 
-    def store(row: Any, sums: list[list[Any]], width: int) -> None:
+        def emit(rows: int, offset: Any) -> None:
+            row = first + offset
+            sums = accumulate(
+                rows,
+                VECTORS,
+                lanes,
+                length if blocks > 1 else k,
+                lambda r, i: x[row + r, start + i],
+                lambda i, v: w[panel, start + i, T.ramp(v * lanes, 1, lanes)],
+            )
+            if not rest:
+                add(block, row, sums, columns)
+                return
+            with T.If(panel < whole):
+                with T.Then():
+                    add(block, row, sums, columns)
+                with T.Else():
+                    add(block, row, sums, rest)
+
+        emit_row_blocks(count, tile.rows, emit)
+
+    def add(block: Any, row: Any, sums: list[list[Any]], width: int) -> None:
         for r, vectors in enumerate(sums):
             for start, value in zip(range(0, width, lanes), vectors, strict=False):
-                column = panel * columns + start
+                place = [row + r, panel * columns + start]
+                part = [place[0], T.ramp(place[1], 1, lanes)]
+                if blocks > 1:
+                    inside = start + lanes <= width
+                    so_far = (
+                        out[tuple(part)]
+                        if inside
+                        else load_masked(out, place, lanes, width - start)
+                    )
+                    zero = T.broadcast(T.float32(0), lanes)
+                    value = value + T.Select(T.broadcast(block > 0, lanes), so_far, zero)
                 if start + lanes <= width:
-                    T.buffer_store(out, value, [row + r, T.ramp(column, 1, lanes)])
+                    T.buffer_store(out, value, part)
                 else:
-                    store_masked(out, [row + r, column], value, width - start)
+                    store_masked(out, place, value, width - start)
 
-    emit_row_blocks(count, tile.rows, emit)
+    if blocks > 1:
+        with T.serial(0, T.int64(blocks)) as block:
+            block_of_k(block)
+    else:
+        block_of_k(T.int64(0))
 
 
 def _emit_epilogue(

@@ -25,6 +25,7 @@ class CudaKernels(Kernels):
 
     target = "cuda"
     masks = SimpleNamespace(**{**vars(mask_terms), "MaskPlan": MaskPlan})
+
     def generic(self, node: Node) -> PrimFunc:
         """A thread an element, or a row where it is reduced."""
         return cuda_kernel(node)

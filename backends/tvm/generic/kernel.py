@@ -165,8 +165,9 @@ def constant(value: Exact, dtype: DType) -> Expr:
     if dtype.is_float:
         with np.errstate(over="ignore"):
             return tirx.const(float(np.float32(float(value))), dtype.value)
-    number = int(value.factor) if value.is_integer else int(float(value))
-    return tirx.const(bool(number) if dtype == DType.bool_ else number, dtype.value)
+    if dtype == DType.bool_:
+        return tirx.const(value.factor != 0, dtype.value)
+    return tirx.const(int(value.factor) if value.is_integer else int(float(value)), dtype.value)
 
 
 def _is_one(dim: Dim) -> bool:

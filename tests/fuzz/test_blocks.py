@@ -1,0 +1,16 @@
+"""Random graphs of a Transformer's blocks and of ops: NumPy against the CPU. See helpers/fuzz_*.
+
+TFGRAPH_FUZZ_SEED sets the first seed, TFGRAPH_FUZZ_GRAPHS the number of graphs.
+"""
+
+from __future__ import annotations
+
+import pytest
+from helpers.fuzz_blocks import RECIPES
+from helpers.fuzz_run import GRAPHS, SEED, batches, fuzz, name_of
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("seeds", batches(SEED, (GRAPHS + 1) // 2), ids=name_of)
+def test_blocks(seeds: range) -> None:
+    fuzz(seeds, RECIPES)
