@@ -21,6 +21,7 @@ from tfgraph.backends.base import (
     Built,
     CompiledWeight,
     Target,
+    constraints_of,
     input_ports,
     output_ports,
     symbol_ranges,
@@ -93,7 +94,7 @@ def _manifest(
             name: {"min": s.low, "max": s.high, "example": s.example}
             for name, s in symbol_ranges(graph).items()
         },
-        "constraints": [str(c) for c in graph.constraints],
+        "constraints": [str(c) for c in constraints_of(graph)],
         "scalars": list(built.scalars),
         "weights": [
             {

@@ -16,7 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.ir import Dim, Graph, Value, dim_min
+from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
+from tfgraph.ops.limits import implied_constraints
 from tfgraph.runtime.sizes import Port, SymbolRange
 
 NDArray = np.ndarray[Any, Any]
@@ -165,6 +166,11 @@ def symbol_ranges(graph: Graph) -> dict[str, SymbolRange]:
     names = sorted(used | set(known))
     found = {name: graph.symbol(name) for name in names}
     return {name: SymbolRange(s.low, s.high, s.default) for name, s in found.items()}
+
+
+def constraints_of(graph: Graph) -> tuple[Constraint, ...]:
+    """What is checked of the sizes of a call: what the graph states, and what its ops need."""
+    return (*graph.constraints, *implied_constraints(graph))
 
 
 def _port(name: str, value: Value, fill: str, limit: int | str | None) -> Port:

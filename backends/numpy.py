@@ -6,7 +6,7 @@ May import: base, ops, runtime, ir.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,12 @@ from tfgraph.backends.base import (
     NDArray,
     Target,
     Weights,
+    constraints_of,
     input_ports,
     output_ports,
     symbol_ranges,
 )
-from tfgraph.ir import Graph, Node, Value
+from tfgraph.ir import DType, Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate
 from tfgraph.runtime.inputs import check_inputs
 from tfgraph.runtime.sizes import Port, SymbolRange
@@ -61,7 +62,7 @@ class NumpyExecutable:
     ) -> Iterator[tuple[Value, Node | None, NDArray]]:
         """Every value in order with the node that made it, inputs and parameters first; only those
         named in `keep` where it is given."""
-        constraints = [str(c) for c in self.graph.constraints]
+        constraints = [str(c) for c in constraints_of(self.graph)]
         arrays, sizes = check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
         arrays |= {p.value.name: self.weights[p.value.name] for p in self.graph.params}
         given = {name: FloatArray(self._wide(array)) for name, array in arrays.items()}
@@ -71,7 +72,8 @@ class NumpyExecutable:
                 yield value, None, given[value.name].data
         like = FloatArray(np.zeros((), np.float64))
         with np.errstate(all="ignore"):
-            for node, results in evaluate(self.graph, given, sizes, like):
+            graph = in_float64(self.graph) if self.exact else self.graph
+            for node, results in evaluate(graph, given, sizes, like):
                 for value, result in zip(node.outputs, results, strict=True):
                     if keep is None or value.name in keep:
                         yield value, node, result.data
@@ -82,6 +84,18 @@ class NumpyExecutable:
     def _wide(self, array: NDArray) -> NDArray:
         wide = self.exact and array.dtype.kind == "f"
         return array.astype(np.float64) if wide else array
+
+
+def in_float64(graph: Graph) -> Graph:
+    """The graph with float64 where a cast or a constant names another float type."""
+
+    def widened(node: Node) -> Node:
+        dtype = node.attrs.get("dtype")
+        if not isinstance(dtype, DType) or not dtype.is_float:
+            return node
+        return replace(node, attrs={**node.attrs, "dtype": DType.float64})
+
+    return replace(graph, nodes=tuple(map(widened, graph.nodes)))
 
 
 class NumpyBackend(Backend):

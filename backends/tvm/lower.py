@@ -242,7 +242,7 @@ class Lowering:
             if node.op != "reshape" and count == 1 and self.has(value):
                 return self.value(value)
         copy = Node("cast", (value,), (value,), {"dtype": value.type.dtype})
-        kernel = self.builder.add_func(self.kernels.generic(copy), "copy")
+        kernel = self.kernel(("copy", value.type), lambda: self.kernels.generic(copy), "copy")
         arguments = [self.value(value), *(self.symbols[name] for name in symbols_of(copy))]
         return self.call(kernel, arguments, [value.type])[0]
 

@@ -347,6 +347,47 @@ def test_derived_sizes_are_checked(backend: str) -> None:
     assert error.value.message == "axis 0 of 'b' is 7, expected past + seq = 8"
 
 
+def table_too_short(g: Builder) -> Any:
+    rows = ops.slice_(g.param("table", "f32", 16, 2), axis=0, start=0, stop="n")
+    return ops.add(g.input("x", "f32", "n", 2), rows)
+
+
+def window_reversed(g: Builder) -> Any:
+    g.input("also", "f32", "m", 2)
+    return ops.slice_(g.input("x", "f32", "n", 2), axis=0, start="m", stop="n")
+
+
+def nothing_left(g: Builder) -> Any:
+    rest = ops.slice_(g.input("x", "f32", "n", 2), axis=0, start=1, stop="n")
+    return ops.max_(rest, axis=0)
+
+
+def too_few_to_choose_from(g: Builder) -> Any:
+    x = g.input("x", "f32", "n", 2)
+    return ops.topk(ops.transpose(x, perm=(1, 0)), k=3)[0]
+
+
+@pytest.mark.parametrize(
+    ("build", "good", "bad", "message"),
+    [
+        (table_too_short, 16, 17, "n <= 16 does not hold: n = 17 (axis 0 of 'x')"),
+        (window_reversed, 3, 2,
+         "m + 1 <= n does not hold: m = 2 (axis 0 of 'also'), n = 2 (axis 0 of 'x')"),
+        (nothing_left, 2, 1, "2 <= n does not hold: n = 1 (axis 0 of 'x')"),
+        (too_few_to_choose_from, 3, 2, "3 <= n does not hold: n = 2 (axis 0 of 'x')"),
+    ],
+)
+def test_sizes_for_which_an_op_has_no_meaning_are_refused(
+    backend: str, build: Callable[[Builder], Any], good: int, bad: int, message: str
+) -> None:
+    run = compile_small(backend, lambda g: g.output("y", build(g)))
+    also = {"also": np.zeros((2, 2), np.float32)} if "also" in str(run.inputs) else {}
+    assert run(x=np.ones((good, 2), np.float32), **also)["y"].size
+    with pytest.raises(TfgraphError) as error:
+        run(x=np.ones((bad, 2), np.float32), **also)
+    assert error.value.message == message
+
+
 def test_results_that_are_not_finite_raise_no_warning(backend: str) -> None:
     def build(g: Builder) -> None:
         x = g.input("x", "f32", "n")

@@ -10,6 +10,6 @@ from helpers.fuzz_run import GRAPHS, SEED, batches, fuzz, name_of
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seeds", batches(SEED, GRAPHS // 2), ids=name_of)
+@pytest.mark.parametrize("seeds", batches(SEED, (GRAPHS + 1) // 2), ids=name_of)
 def test_schemas(seeds: range) -> None:
     fuzz(seeds, [])

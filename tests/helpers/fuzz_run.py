@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 SEED = int(os.environ.get("TFGRAPH_FUZZ_SEED", "0"))
 GRAPHS = int(os.environ.get("TFGRAPH_FUZZ_GRAPHS", "500"))
-BATCH = 50
+BATCH = 125
 """Graphs that are compiled as one, since they share kernels: the more, the faster, up to a point."""
 
 

@@ -265,6 +265,26 @@ def test_query_heads_that_broadcast_are_no_groups() -> None:
     assert declined == ["the heads of Q broadcast: f32[2,1,8,8] to f32[2,4,8,8]"]
 
 
+@pytest.mark.parametrize("read", ["one", "wide", "whole", "k_t"])
+@pytest.mark.parametrize("which", ["k", "v"])
+def test_what_only_moves_elements_may_be_read_elsewhere(which: str, read: str) -> None:
+    """The repetition and the transpose stay for their other readers, and attention does without."""
+    with ops.graph("g") as g:
+        q = g.input("q", "f32", 2, 4, 8, 8)
+        sides = {}
+        for name in ("k", "v"):
+            parts = {"one": ops.reshape(g.input(name, "f32", 2, 2, 8, 8), shape=IN_PLACE[0])}
+            parts["wide"] = ops.broadcast_to(parts["one"], shape=IN_PLACE[1])
+            parts["whole"] = ops.reshape(parts["wide"], shape=IN_PLACE[2])
+            parts["k_t"] = ops.transpose(parts["whole"], perm=(0, 1, 3, 2))
+            sides[name] = parts
+        weights = ops.softmax(ops.matmul(q, sides["k"]["k_t"]))
+        g.output("o", ops.matmul(weights, sides["v"]["whole"]))
+        g.output("read", ops.exp(sides[which][read]))
+    graph = g.build()
+    assert_equal(graph, fused_into(graph, heads=4, kv_heads=2))
+
+
 def test_heads_split_and_keys_transposed_in_one() -> None:
     with ops.graph("g") as g:
         q, v = g.input("q", "f32", 2, 4, 8, 8), g.input("v", "f32", 2, 4, 8, 8)

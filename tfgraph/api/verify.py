@@ -1,8 +1,8 @@
 """Verify an executable against the reference, at sizes chosen to find mistakes.
 
 Each symbol is tried at its minimum, at an odd size above one kernel tile, at its example, and near
-its maximum: as near as FLOP_BUDGET a point allows, since the reference is slow. Masks that are
-generated are partial. May import: backends, bounds, cost, ir, errors.
+its maximum, with the others at their minimum; as near as the budget of floating point operations
+allows, since the reference is slow. Masks that are generated are partial. May import: backends, bounds, cost, ir, errors.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 
 from tfgraph.api.bounds import Difference, difference
-from tfgraph.backends.base import Executable, Weights
+from tfgraph.backends.base import Executable, Weights, constraints_of
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.cost import cost
-from tfgraph.ir import Graph
+from tfgraph.ir import Dim, Graph, as_dim
 from tfgraph.runtime.examples import example
 
-FLOP_BUDGET = 25e9
-"""Floating point operations of the reference at one point: about half a second."""
+FLOP_BUDGET = 15e9
+"""Operations of the reference at one point, about a quarter of a second; the point of the examples
+may take EXAMPLE_SHARE times as many."""
+
+EXAMPLE_SHARE = 3
 
 ODD = 67
 """Above every kernel's tile (64 rows), a prime, so that every tail is met."""
@@ -86,29 +89,30 @@ def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
     names = sorted({s for v in graph.values() for d in v.type.shape for s in d.symbols})
     symbols = {name: graph.symbol(name) for name in names}
     low = {name: s.low for name, s in symbols.items()}
-    points = [low, _fit(graph, {n: s.default for n, s in symbols.items()}, low, budget)]
+    flops = as_dim(cost(graph).total.flops)
+    examples = {name: s.default for name, s in symbols.items()}
+    points = [low, _fit(flops, examples, low, budget * EXAMPLE_SHARE)]
     for name, symbol in symbols.items():
         odd = min(max(ODD, symbol.low), symbol.high)
-        points.append(_fit(graph, {**low, name: odd}, low, budget))
-        points.append(_fit(graph, {**low, name: symbol.high}, low, budget))
+        points += [_fit(flops, {**low, name: n}, low, budget) for n in (odd, symbol.high)]
     unique = [p for i, p in enumerate(points) if p not in points[:i]]
     return [p for p in unique if _allowed(graph, p)]
 
 
 def _fit(
-    graph: Graph, sizes: dict[str, int], low: Mapping[str, int], budget: float
+    flops: Dim, sizes: Mapping[str, int], low: Mapping[str, int], budget: float
 ) -> dict[str, int]:
     """The sizes, moved towards the minimum until the reference fits the budget."""
     share = 1.0
     while True:
         tried = {n: max(low[n], int(low[n] + (size - low[n]) * share)) for n, size in sizes.items()}
-        if tried == dict(low) or int(cost(graph, tried).total.flops) <= budget:
+        if tried == low or flops.evaluate(tried) <= budget:
             return tried
         share *= 0.8
 
 
 def _allowed(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    for c in graph.constraints:
+    for c in constraints_of(graph):
         left, right = c.left.evaluate(sizes), c.right.evaluate(sizes)
         if (left > right) if c.relation == "<=" else (left != right):
             return False

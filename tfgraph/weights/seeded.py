@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 
 
 class Seeded(Mapping[str, "NDArray"]):
-    """Parameters made from a seed, each the same whatever the others are."""
+    """Parameters made from a seed, each the same whatever the others are, and made once."""
 
     def __init__(self, params: Iterable[Param], seed: int = 0) -> None:
         self.seed = seed
         self._params = {param.value.name: param for param in params}
+        self._made: dict[str, NDArray] = {}
 
     def __getitem__(self, name: str) -> NDArray:
-        return seeded(self._params[name], self.seed)
+        if name not in self._made:
+            self._made[name] = seeded(self._params[name], self.seed)
+        return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._params)

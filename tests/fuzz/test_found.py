@@ -1,0 +1,42 @@
+"""What the fuzzer found, each as the small graph it was shrunk to, so that it stays mended."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import tfgraph
+from tfgraph.text import parse_graph
+
+ATTENTION = """
+graph g(%x: f32[batch,seq,4]) {{
+  %y = attention(%x, %x, %x, {mask}) {{heads=1, kv_heads=1, scale=1}} : f32[batch,seq,4]
+  return %y
+}}"""
+
+
+@pytest.mark.parametrize("mask", ["window()", "window() & causal()", "causal() & window()"])
+def test_a_window_that_is_open_on_both_sides_hides_nothing(mask: str) -> None:
+    run = tfgraph.compile(parse_graph(ATTENTION.format(mask=mask)))
+    x = np.random.default_rng(0).standard_normal((2, 9, 4)).astype(np.float32)
+    scores = x.astype(np.float64) @ x.transpose(0, 2, 1)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = weights * np.tril(np.ones((9, 9))) if "causal" in mask else weights
+    want = weights / weights.sum(-1, keepdims=True) @ x
+    np.testing.assert_allclose(run(x=x)["y"], want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "want"),
+    [("0.5", "bool", True), ("0", "bool", False), ("-0.5", "i64", 0), ("2.5", "i32", 2)],
+)
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_a_constant_of_another_type_is_converted_as_a_cast_does(
+    backend: str, value: str, dtype: str, want: object
+) -> None:
+    text = f"""graph g(%x: f32[n]) {{
+      %y = full() {{shape=[n], value={value}, dtype={dtype}}} : {dtype}[n]
+      return %y
+    }}"""
+    run = tfgraph.compile(parse_graph(text), backend)
+    np.testing.assert_array_equal(run(x=np.zeros(3, np.float32))["y"], [want] * 3)

@@ -1,0 +1,130 @@
+"""The fuzzer itself: does it see a kernel that is wrong, and let pass what only rounds?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from helpers.fuzz_blocks import RECIPES
+from helpers.fuzz_check import POINTS, Judge, merge, merged_feeds, untold
+from helpers.fuzz_graphs import random_case
+from helpers.fuzz_shrink import failures, save
+
+from tfgraph import ops
+from tfgraph.backends.base import Backend, register_backend
+from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.ir import Exact, exact
+from tfgraph.ops import graph
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tfgraph.ir import Graph, Node
+
+
+class Broken(Backend):
+    """The reference, but with one op computed a little wrong."""
+
+    name = "broken"
+
+    def compile(self, graph: Graph, weights: Any, target: Any) -> Any:
+        def wrong(node: Node) -> Node:
+            if node.op != "softmax":
+                return node
+            return replace(node, attrs={"axis": 0})
+
+        return NumpyExecutable(replace(graph, nodes=tuple(map(wrong, graph.nodes))), weights)
+
+
+class Raising(Backend):
+    """A compiler that falls over one op."""
+
+    name = "raising"
+
+    def compile(self, graph: Graph, weights: Any, target: Any) -> Any:
+        if any(node.op == "cumsum" for node in graph.nodes):
+            raise ZeroDivisionError("the compiler fell over")
+        return NumpyExecutable(graph, weights)
+
+
+@pytest.fixture(autouse=True)
+def backends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tfgraph.backends.base._REGISTERED", {})
+    for backend in (Broken, Raising):
+        register_backend(backend.name, backend)
+
+
+@pytest.mark.parametrize(("backend", "op"), [("broken", "softmax"), ("raising", "cumsum")])
+def test_a_planted_fault_is_found_and_shrunk_to_its_op(
+    backend: str, op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    cases = [random_case(seed, RECIPES) for seed in range(40)]
+    guilty = {c.seed for c in cases if any(n.op == op for n in c.graph.nodes)}
+    found = failures(cases, Judge(backend))
+    assert found
+    for failure in found:
+        assert failure.seed in guilty
+        assert len(failure.graph.nodes) <= 2
+        assert op in {node.op for node in failure.graph.nodes}
+    text = save(found[0], backend)
+    (folder,) = tmp_path.iterdir()
+    assert f"seed {found[0].seed}" in text
+    assert str(folder) in text
+    assert (folder / "graph.tfg").exists()
+
+
+def test_graphs_follow_from_their_seeds() -> None:
+    for seed in (3, 4, 5):
+        a, b = random_case(seed, RECIPES), random_case(seed, RECIPES)
+        assert a.graph == b.graph
+        for sizes in POINTS:
+            for name, array in a.feeds(sizes).items():
+                np.testing.assert_array_equal(array, b.feeds(sizes)[name])
+
+
+def test_merged_graphs_compute_what_each_computes() -> None:
+    cases = [random_case(seed, RECIPES) for seed in (3, 4, 5)]
+    sizes = POINTS[1]
+    merged = merge(cases)
+    weights = {p.value.name: np.ones([int(d) for d in p.value.type.shape], np.float32)
+               for p in merged.params}
+    together = NumpyExecutable(merged, weights)(
+        dims=untold(merged, sizes), **merged_feeds(cases, sizes)
+    )
+    for case in cases:
+        own = {p.value.name: weights[f"s{case.seed}.{p.value.name}"] for p in case.graph.params}
+        alone = NumpyExecutable(case.graph, own)(dims=untold(case.graph, sizes), **case.feeds(sizes))
+        for name, value in alone.items():
+            np.testing.assert_array_equal(together[f"s{case.seed}.{name}"], value)
+
+
+def cancellation(extra: Exact | None) -> Graph:
+    """(x + 1) - 1 for tiny x, in which float32 keeps few digits; `extra` is added if given."""
+    with graph("cancellation") as g:
+        x = g.input("x", "f32", "n")
+        y = ops.sub(ops.add(ops.mul(x, 1), 1), 1)
+        g.output("y", y if extra is None else ops.add(y, extra))
+    return g.build()
+
+
+@pytest.mark.parametrize(("error", "right"), [(3e-8, True), (1e-6, False)])
+def test_rounding_is_told_from_an_error(
+    error: float, right: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Off(Backend):
+        """The reference, and an error on top."""
+
+        name = "off"
+
+        def compile(self, graph: Graph, weights: Any, target: Any) -> Any:
+            return NumpyExecutable(cancellation(exact(error)), weights)
+
+    register_backend("off", Off)
+    x = np.linspace(1e-6, 2e-6, 100, dtype=np.float32)
+    judge = Judge("off")
+    wrong = judge.check(cancellation(None), [({"n": 100}, {"x": x})])
+    assert judge.sensitive == 1  # beyond the bound in any case
+    assert (not wrong) == right
