@@ -69,7 +69,7 @@ class Draft:
             return [renamed.get(id(n), n) for n in nodes if id(n) not in gone]
 
         last = next(i for i, node in enumerate(self.nodes) if node is root)
-        first = next(i for i, n in enumerate(self.nodes) if n is root or id(n) in gone)
+        first = next(i for i, n in enumerate(self.nodes) if id(n) in gone)
         added = [_renamed(node, final) for node in made]
         window = _in_order([*kept(self.nodes[first:last]), *added])
 

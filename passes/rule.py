@@ -97,8 +97,10 @@ class Rule:
         return replaced
 
     def checked(self, replaced: Mapping[Node, Any]) -> Mapping[Value, Value]:
-        """The old values with the new ones. Raises TfgraphError, at the rule's place, where these
-        are not values of the same types, or are replaced themselves."""
+        """The old values with the new ones. Raises TfgraphError, at the rule's place, where there
+        are none, or where they are not values of the same types, or are replaced themselves."""
+        if not replaced:
+            raise TfgraphError(f"rule {self.name} replaces nothing", self.location)
         pairs: dict[Value, Value] = {}
         for node, result in replaced.items():
             results = _several(result)

@@ -89,14 +89,17 @@ def test_merged_graphs_compute_what_each_computes() -> None:
     cases = [random_case(seed, RECIPES) for seed in (3, 4, 5)]
     sizes = POINTS[1]
     merged = merge(cases)
-    weights = {p.value.name: np.ones([int(d) for d in p.value.type.shape], np.float32)
-               for p in merged.params}
+    weights = {
+        p.value.name: np.ones([int(d) for d in p.value.type.shape], np.float32)
+        for p in merged.params
+    }
     together = NumpyExecutable(merged, weights)(
         dims=untold(merged, sizes), **merged_feeds(cases, sizes)
     )
     for case in cases:
         own = {p.value.name: weights[f"s{case.seed}.{p.value.name}"] for p in case.graph.params}
-        alone = NumpyExecutable(case.graph, own)(dims=untold(case.graph, sizes), **case.feeds(sizes))
+        dims = untold(case.graph, sizes)
+        alone = NumpyExecutable(case.graph, own)(dims=dims, **case.feeds(sizes))
         for name, value in alone.items():
             np.testing.assert_array_equal(together[f"s{case.seed}.{name}"], value)
 

@@ -27,12 +27,14 @@ def _sequence(f: Fuzz, length: str = "seq") -> Traced:
     """A tensor [batch, length, width] of moderate size from the pool, or a new one."""
     rows = (as_dim("batch"), as_dim(length))
     found = f.draw(
-        lambda e: len(e.x.shape) == 3
-        and e.x.shape[:2] == rows
-        and e.x.dtype.is_float
-        and e.x.shape[2].is_const
-        and int(e.x.shape[2]) in WIDTHS
-        and e.size <= _NORMAL
+        lambda e: (
+            len(e.x.shape) == 3
+            and e.x.shape[:2] == rows
+            and e.x.dtype.is_float
+            and e.x.shape[2].is_const
+            and int(e.x.shape[2]) in WIDTHS
+            and e.size <= _NORMAL
+        )
     )
     if found is None:
         found = f.input("f32", *rows, f.pick(*WIDTHS), kind=f.pick("normal", "zeros", "constant"))
@@ -112,17 +114,30 @@ def fused_attention(f: Fuzz) -> None:
         keep = f.input("i64", "batch", keys, kind="bools").x
         mask = padding(keep) if mask is None else mask & padding(keep)
         dirt = f.pick(np.nan, np.inf, -np.inf, 1e30)
-        k = f.input("f32", "batch", keys, kv_heads * size, kind="hidden",
-                    argument=(keep.value.name, dirt)).x
-        v = f.input("f32", "batch", keys, kv_heads * value_size, kind="hidden",
-                    argument=(keep.value.name, 1e30)).x
+        k = f.input(
+            "f32", "batch", keys, kv_heads * size, kind="hidden", argument=(keep.value.name, dirt)
+        ).x
+        v = f.input(
+            "f32",
+            "batch",
+            keys,
+            kv_heads * value_size,
+            kind="hidden",
+            argument=(keep.value.name, 1e30),
+        ).x
         del f.pool[-2:]  # nothing else may read what only the mask hides
     else:
         k = f.input("f32", "batch", keys, kv_heads * size, kind="normal").x
         v = f.input("f32", "batch", keys, kv_heads * value_size).x
     y = ops.attention(
-        q, k, v, mask, heads=heads, kv_heads=kv_heads,
-        scale=f.pick(rsqrt(size), exact(1), exact(0.3)), softcap=f.pick(None, None, 5, exact(0.5)),
+        q,
+        k,
+        v,
+        mask,
+        heads=heads,
+        kv_heads=kv_heads,
+        scale=f.pick(rsqrt(size), exact(1), exact(0.3)),
+        softcap=f.pick(None, None, 5, exact(0.5)),
     )
     f.add(y, f.size_of(v))
 
@@ -134,8 +149,15 @@ def attention_block(f: Fuzz) -> None:
     memory, offset = (x, None) if f.chance(0.7) else (_sequence(f, "memory"), 0)
     mask = random_mask(f, heads, "seq", memory.shape[1], offset)
     y = blocks.attention(
-        x, memory, memory, heads=heads, kv_heads=kv_heads, mask=mask,
-        bias=f.chance(0.7), softcap=f.pick(None, None, 30), scale=f.pick(None, 1),
+        x,
+        memory,
+        memory,
+        heads=heads,
+        kv_heads=kv_heads,
+        mask=mask,
+        bias=f.chance(0.7),
+        softcap=f.pick(None, None, 30),
+        scale=f.pick(None, 1),
     )
     f.add(y, _NORMAL)
 
@@ -201,9 +223,14 @@ def whole_layer(f: Fuzz) -> None:
     x = _sequence(f)
     heads, kv_heads = f.pick((2, 2), (4, 2), (1, 1))
     layer = blocks.Layer(
-        heads=heads, kv_heads=kv_heads, ffn=f.pick(*WIDTHS, 40),
-        activation=f.pick(*ops.ACTIVATIONS), gated=f.chance(0.3), bias=f.chance(0.7),
-        norm=f.pick("layer_norm", "rms_norm"), placement=f.pick("pre", "post"),
+        heads=heads,
+        kv_heads=kv_heads,
+        ffn=f.pick(*WIDTHS, 40),
+        activation=f.pick(*ops.ACTIVATIONS),
+        gated=f.chance(0.3),
+        bias=f.chance(0.7),
+        norm=f.pick("layer_norm", "rms_norm"),
+        placement=f.pick("pre", "post"),
         softcap=f.pick(None, None, 30),
     )
     block: Any = f.pick(blocks.encoder_layer, blocks.decoder_layer)

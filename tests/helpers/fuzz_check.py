@@ -1,11 +1,11 @@
 """The fuzzer's judge: runs graphs on the reference and on a backend, and tells right from wrong.
 
-The bound is the project's own, `tfgraph.api.bounds`. Where an output exceeds it, the graph may be so
-ill-conditioned that float32 cannot do better. So the exact result is computed (float64 throughout,
-nothing rounded), and how far it moves when every op reads operands that are a few ulp away. A kernel
-is backward stable if its result is the exact one of such operands (Higham, Accuracy and Stability of
-Numerical Algorithms, 2002, section 1.5), so a right backend's error is of that size, and a wrong
-one's is not. `Judge` counts the outputs that needed this second look.
+The bound is the project's own, `tfgraph.api.bounds`. Where an output exceeds it, the graph may be
+so ill-conditioned that float32 cannot do better. So the exact result is computed (float64
+throughout, nothing rounded), and how far it moves when every op reads operands that are a rounding
+error away. A kernel is backward stable if its result is the exact one of such operands (Higham,
+Accuracy and Stability of Numerical Algorithms, 2002, section 1.5): a right backend's error is of
+that size, and a wrong one's is not. `Judge` counts the outputs that needed this second look.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfgraph.ops.define import OpDef
 from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
-    from helpers.fuzz_graphs import Case
+    from helpers.fuzz_inputs import Case
 
 NDArray = np.ndarray[Any, Any]
 Arrays = Mapping[str, NDArray]
@@ -71,9 +71,7 @@ def merge(cases: Sequence[Case]) -> Graph:
 def merged_feeds(cases: Sequence[Case], sizes: Mapping[str, int]) -> dict[str, NDArray]:
     """The inputs of `merge(cases)`."""
     return {
-        f"s{case.seed}.{name}": array
-        for case in cases
-        for name, array in case.feeds(sizes).items()
+        f"s{case.seed}.{name}": array for case in cases for name, array in case.feeds(sizes).items()
     }
 
 
@@ -88,7 +86,7 @@ class Wrong:
 
 @dataclass
 class Judge:
-    """Compares a backend with the reference; counts outputs, and those that needed a second look."""
+    """Compares a backend with the reference; counts outputs, and those looked at twice."""
 
     backend: str = "cpu"
     threads: int | None = None
@@ -96,9 +94,7 @@ class Judge:
     sensitive: int = 0
     notes: list[str] = field(default_factory=list)
 
-    def check(
-        self, graph: Graph, feeds: Sequence[tuple[Mapping[str, int], Arrays]]
-    ) -> list[Wrong]:
+    def check(self, graph: Graph, feeds: Sequence[tuple[Mapping[str, int], Arrays]]) -> list[Wrong]:
         """What is wrong at any of the sizes with their inputs."""
         weights = Seeded(graph.params)
         try:
@@ -106,7 +102,7 @@ class Judge:
         except Exception as error:  # a compiler must not fail, in whatever way
             return [Wrong("", feeds[0][0], f"compile: {type(error).__name__}: {error}"[:2000])]
         try:
-                return [
+            return [
                 wrong
                 for sizes, arrays in feeds
                 for wrong in self._at(run, graph, weights, sizes, arrays)
@@ -232,7 +228,5 @@ def _moved(graph: Graph, given: Arrays, sizes: Mapping[str, int], seed: int) -> 
     value = graph.outputs[0].value
     found = {name: a.data for name, a in arrays.items() if name == value.name}
     for node, results in evaluate(in_float64(graph), arrays, sizes, Moved(np.zeros(()), rng)):
-        found |= {
-            v.name: r.data for v, r in zip(node.outputs, results, strict=True) if v == value
-        }
+        found |= {v.name: r.data for v, r in zip(node.outputs, results, strict=True) if v == value}
     return np.asarray(found[value.name], np.float64)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SEED = int(os.environ.get("TFGRAPH_FUZZ_SEED", "0"))
 GRAPHS = int(os.environ.get("TFGRAPH_FUZZ_GRAPHS", "500"))
 BATCH = 125
-"""Graphs that are compiled as one, since they share kernels: the more, the faster, up to a point."""
+"""Graphs that are compiled as one: they share kernels, whose compilation is what takes time."""
 
 
 def batches(first: int, count: int) -> list[range]:

@@ -18,7 +18,7 @@ from tfgraph.text import print_graph
 from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
-    from helpers.fuzz_graphs import Case
+    from helpers.fuzz_inputs import Case
 
 NDArray = np.ndarray[Any, Any]
 Arrays = Mapping[str, NDArray]
@@ -121,7 +121,8 @@ def _earlier(failure: Failure) -> list[tuple[Graph, Arrays]]:
     graph = failure.graph
     if len(graph.outputs) > 1:
         return []
-    candidates = [node.outputs[0] for node in graph.nodes if graph.outputs[0].value not in node.outputs]
+    last = graph.outputs[0].value
+    candidates = [node.outputs[0] for node in graph.nodes if last not in node.outputs]
     return [
         (only(replace(graph, outputs=(Output("y", value),)), "y"), failure.arrays)
         for value in candidates[:20]

@@ -32,8 +32,12 @@ CONSTANTS = st.one_of(
     st.integers(-(10**20), 10**20).map(exact),
     st.fractions().map(exact),
     st.floats(allow_nan=False, allow_infinity=False).map(exact),
-    st.builds(lambda f, a, b: f * sqrt(a) * rsqrt(b), st.fractions().map(exact),
-              st.fractions(1), st.integers(1, 99)),
+    st.builds(
+        lambda f, a, b: f * sqrt(a) * rsqrt(b),
+        st.fractions().map(exact),
+        st.fractions(1),
+        st.integers(1, 99),
+    ),
 )
 
 
@@ -198,4 +202,3 @@ def _lookup(draw: st.DrawFn, g: Builder, x: Any, ids: Any, keep: Any, *rest: Any
 
 
 RECIPES: list[Any] = [_scores, _fused_attention, _add_norm, _project, _topk, _split, _lookup]
-

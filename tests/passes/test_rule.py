@@ -217,6 +217,7 @@ def wrong(result: Any) -> Rule:
             lambda x, neg, exp: ops.reshape(x, shape=("n", 2, 2)),
             "rule wrong replaces %1: f32[n,4] by f32[n,2,2]",
         ),
+        (lambda x, neg, exp: {}, "rule wrong replaces nothing"),
         (lambda x, neg, exp: None, "rule wrong replaces %1: f32[n,4] by None"),
         (lambda x, neg, exp: (x, x), "rule wrong replaces %1: f32[n,4] by f32[n,4], f32[n,4]"),
         (

@@ -2,7 +2,8 @@
 
 Each symbol is tried at its minimum, at an odd size above one kernel tile, at its example, and near
 its maximum, with the others at their minimum; as near as the budget of floating point operations
-allows, since the reference is slow. Masks that are generated are partial. May import: backends, bounds, cost, ir, errors.
+allows, since the reference is slow. Masks that are generated are partial. May import: backends,
+bounds, cost, ir, errors.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ import tvm_ffi
 from tvm_ffi_orcjit import ExecutionSession
 
 from tfgraph.errors import MissingTool, TfgraphError
-from tfgraph.runtime.cores import default_threads
+from tfgraph.runtime.cores import available_cores, default_threads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,11 @@ class Program:
 
     def __init__(self, objects: Sequence[bytes], threads: int | None = None) -> None:
         """Link `objects`; `threads` defaults to the physical cores this process may use."""
-        if threads is not None and threads < 1:
-            raise TfgraphError(f"threads: expected at least 1, got {threads}")
+        cores = len(available_cores())
+        if threads is not None and not 1 <= threads <= cores:
+            raise TfgraphError(
+                f"threads: expected 1 to {cores}, the CPUs this process may use; got {threads}"
+            )
         self.threads = threads or default_threads()
         _load_runtime()
         # The session asks a C++ compiler for its libraries; our objects need none, so name none.
