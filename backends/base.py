@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tfgraph.backends.points import settle
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
 from tfgraph.ops.limits import implied_constraints
@@ -160,12 +161,14 @@ def output_ports(graph: Graph) -> tuple[Port, ...]:
 
 
 def symbol_ranges(graph: Graph) -> dict[str, SymbolRange]:
-    """The symbols that a call needs, sorted by name."""
+    """The symbols that a call needs, sorted by name; together the examples meet the constraints,
+    where that is possible."""
     used = {s for v in graph.values() for d in v.type.shape for s in d.symbols}
-    known = {s.name: s for s in graph.symbols}
-    names = sorted(used | set(known))
-    found = {name: graph.symbol(name) for name in names}
-    return {name: SymbolRange(s.low, s.high, s.default) for name, s in found.items()}
+    names = sorted(used | {s.name for s in graph.symbols})
+    found = [graph.symbol(name) for name in names]
+    given = {s.name: s.default for s in found}
+    examples = settle(given, found, constraints_of(graph)) or given
+    return {s.name: SymbolRange(s.low, s.high, examples[s.name]) for s in found}
 
 
 def constraints_of(graph: Graph) -> tuple[Constraint, ...]:

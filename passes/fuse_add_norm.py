@@ -16,11 +16,13 @@ from tfgraph.passes.rule import Match, Rule, rule
 if TYPE_CHECKING:
     from tfgraph.ir import Node
 
-_SHIFTED = call("add", var("a"), var("shift"), name="shifted")
+# The op takes nothing but a row for `shift`; where something else was added first, the second
+# pattern of `_ADD` matches with that sum for `a`.
+_SHIFTED = call("add", var("a"), var("shift"))
 _ADD = either(
     call("add", _SHIFTED, var("b"), name="total"), call("add", var("a"), var("b"), name="total")
 )
-_SUM = either(_ADD, call("transpose", _ADD, name="moved", why="the norm is not of a sum"))
+_SUM = either(_ADD, call("transpose", _ADD, name="moved"))
 
 
 @rule(call("layer_norm", _SUM, opt("scale"), opt("bias"), name="norm"))
@@ -36,7 +38,7 @@ def fuse_add_layer_norm(
     match: Match,
 ) -> Any:
     """layer_norm(a + b) -> add_layer_norm(a, b)."""
-    _check(a, b, shift, moved)
+    _check(a, b, moved)
     keep = match.escapes(total)
     fused = add_layer_norm(a, b, scale, bias, shift, eps=_eps(norm), keep_sum=keep)
     return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
@@ -54,13 +56,13 @@ def fuse_add_rms_norm(
     match: Match,
 ) -> Any:
     """rms_norm(a + b) -> add_rms_norm(a, b)."""
-    _check(a, b, shift, moved)
+    _check(a, b, moved)
     keep = match.escapes(total)
     fused = add_rms_norm(a, b, scale, shift, eps=_eps(norm), keep_sum=keep)
     return {total: fused[0], norm: fused[1]} if isinstance(fused, tuple) else fused
 
 
-def _check(a: Any, b: Any, shift: Any, moved: Node | None) -> None:
+def _check(a: Any, b: Any, moved: Node | None) -> None:
     if moved is not None:
         raise NoMatch(f"the norm is over another axis: {moved.output} moves the axes of the sum")
     for x in (a, b):
@@ -68,8 +70,6 @@ def _check(a: Any, b: Any, shift: Any, moved: Node | None) -> None:
             raise NoMatch(f"the add is with the constant {x}")
     if a.shape != b.shape:
         raise NoMatch(f"the add broadcasts {a.type} with {b.type}")
-    if shift is not None and (not hasattr(shift, "type") or shift.shape != a.shape[-1:]):
-        raise NoMatch  # what is added first is no row; the add alone may still match
 
 
 def _eps(norm: Node) -> Any:

@@ -168,7 +168,7 @@ class Call(Pattern):
             return
         operands += [None] * (len(self.args) - len(operands))
         yield from _match_all(self.args, operands, state, search)
-        if find_op(node.op).commutative and len(operands) == 2 and operands[0] != operands[1]:
+        if find_op(node.op).commutative and operands[0] != operands[1]:
             yield from _match_all(self.args, operands[::-1], state, search)
 
 

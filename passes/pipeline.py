@@ -131,12 +131,10 @@ def _value(pass_name: str, key: str, text: str, default: object) -> object:
             raise TfgraphError(f"pass {pass_name}: {key} is true or false, got '{text}'")
         return text == "true"
     kind = "an integer" if isinstance(default, int) else "a number"
-    if isinstance(default, int | float):
-        try:
-            return type(default)(text)
-        except ValueError:
-            raise TfgraphError(f"pass {pass_name}: {key} is {kind}, got '{text}'") from None
-    return text
+    try:
+        return type(default)(text)  # type: ignore[call-arg]
+    except ValueError:
+        raise TfgraphError(f"pass {pass_name}: {key} is {kind}, got '{text}'") from None
 
 
 def run_pipeline(

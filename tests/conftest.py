@@ -1,4 +1,5 @@
-"""What all tests share: golden files, and a closing table of what was not run and why."""
+"""What all tests share: registries that are put back, golden files, and a closing table of what was
+not run and why."""
 
 from __future__ import annotations
 
@@ -9,8 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tfgraph import plugins
+from tfgraph.backends import base
+from tfgraph.hf import architectures
+from tfgraph.ops import REGISTRY
+from tfgraph.passes import PASSES, RulePass
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 GOLDEN_DIR = Path(__file__).parent / "golden"
 
@@ -21,6 +28,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the files in tests/golden with what the code gives now",
     )
+
+
+@pytest.fixture(autouse=True)
+def _registries() -> Iterator[None]:
+    """What a test registers is gone when it is over, so that the order of tests does not matter."""
+    stores: list[Any] = [REGISTRY, PASSES, base._REGISTERED, plugins._loaded, architectures()]
+    stores += [cls.rules for cls in PASSES.values() if issubclass(cls, RulePass)]
+    before = [store.copy() for store in stores]
+    yield
+    for store, kept in zip(stores, before, strict=True):
+        if store != kept:
+            store.clear()
+            (store.extend if isinstance(store, list) else store.update)(kept)
 
 
 class Golden:

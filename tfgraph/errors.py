@@ -20,6 +20,11 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+WINDOW = 72
+"""Columns of a line of source that are shown, so that the excerpt fits 80 columns."""
+
+_CUT = "..."
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -91,9 +96,15 @@ def render(error: TfgraphError) -> str:
     return "\n".join(_render_one(e) for e in (error, *error.related))
 
 
+# What other tools call it, where the nearest spelling would be something else.
+_OTHER_NAMES = {"gpu": "cuda", "float": "float32", "double": "float64", "half": "float16"}
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """A hint that names the nearest known spelling, or None when nothing is near."""
-    close = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    names = list(known)
+    other = _OTHER_NAMES.get(word)
+    close = [other] if other in names else get_close_matches(word, names, n=1, cutoff=0.6)
     return f"did you mean '{close[0]}'?" if close else None
 
 
@@ -114,8 +125,18 @@ def _excerpt(where: Location) -> list[str]:
         source = Path(where.file).read_text(encoding="utf-8").splitlines()[where.line - 1]
     except (OSError, IndexError, UnicodeDecodeError):
         return []
-    shown = source.expandtabs(1)[:200]
-    lines = [f"    {shown.rstrip()}"]
-    if 0 < where.column <= len(shown) + 1:
-        lines.append("    " + " " * (where.column - 1) + "^")
+    shown, caret = _window(source.expandtabs(1).rstrip(), max(where.column - 1, 0))
+    lines = [f"    {shown}"]
+    if 0 < where.column <= len(source) + 1:
+        lines.append("    " + " " * caret + "^")
     return lines
+
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """The part of a long line around a column, counted from 0, and the column in that part."""
+    if len(line) <= WINDOW:
+        return line, column
+    room = WINDOW - 2 * len(_CUT)
+    start = min(max(column - room // 2, 0), len(line) - room)
+    before, after = _CUT * (start > 0), _CUT * (start + room < len(line))
+    return before + line[start : start + room] + after, len(before) + column - start

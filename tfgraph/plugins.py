@@ -18,11 +18,13 @@ import importlib.metadata
 import importlib.util
 import logging
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import Location, TfgraphError
+from tfgraph.ops.place import in_library
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +40,7 @@ GROUPS = (
 )
 log = logging.getLogger("tfgraph")
 _loaded: set[object] = set()
+_packages: set[str] = set()
 
 
 def load_plugins(files: Sequence[str | Path] = ()) -> None:
@@ -51,6 +54,7 @@ def load_plugins(files: Sequence[str | Path] = ()) -> None:
             key = (group, point.name, point.value)
             if key not in _loaded:
                 _loaded.add(key)
+                _packages.add(point.module.partition(".")[0])
                 try:
                     _load_entry_point(group, point)
                 except Exception as error:
@@ -109,6 +113,27 @@ def _load_file(path: Path) -> None:
         raise TfgraphError(f"{type(error).__name__}: {error}", place) from error
     finally:
         sys.path.remove(str(path.resolve().parent))
+
+
+def blame(error: Exception) -> TfgraphError | None:
+    """The error at the innermost line of an extension, or of a user's own file, that it passed
+    through; None where it came from this library alone."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        file = frame.f_code.co_filename
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if package in _packages or _is_users(file):
+            blamed = TfgraphError(f"{type(error).__name__}: {error}", Location(file, line))
+            blamed.__cause__ = error
+            return blamed
+    return None
+
+
+def _is_users(file: str) -> bool:
+    """Whether a file of code is neither ours, nor Python's, nor of an installed package."""
+    path = Path(file)
+    if in_library(file) or path.is_relative_to(sysconfig.get_path("stdlib")):
+        return False
+    return path.is_file() and not {"site-packages", "dist-packages"} & set(path.parts)
 
 
 def _is(filename: str, path: Path) -> bool:

@@ -47,6 +47,7 @@ def _relax_pipeline() -> Any:
         [
             passes.LegalizeOps(),
             passes.RewriteDataflowReshape(),
+            passes.DeadCodeElimination(),  # kernels of reshapes that have just become views
             passes.ToNonDataflow(),
             passes.RemovePurityChecking(),
             passes.CallTIRRewrite(),

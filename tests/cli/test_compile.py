@@ -101,7 +101,7 @@ def test_near_misses_are_told_with_place_and_reason(
     (tmp_path / "near.tfg").write_text(ADD_NORM)
     result = tfgraph("compile", "near.tfg", "--passes", "fuse-add-norm", "--no-verify")
     assert "passes  2 -> 2 nodes\n  fuse-add-norm  0\nnot fused\n" in result.out
-    assert "  fuse-add-layer-norm: the add broadcasts f32[8] with f32[batch,8]\n" in result.out
+    assert "  fuse-add-layer-norm: the add broadcasts f32[batch,8] with f32[8]\n" in result.out
     assert "    at  %norm = layer_norm  near.tfg:3:11\n" in result.out
 
 

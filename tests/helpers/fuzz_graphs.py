@@ -101,7 +101,7 @@ class Fuzz:
 
 
 def random_case(seed: int, recipes: Sequence[Callable[[Fuzz], None]] = ()) -> Case:
-    """The graph of a seed: two to eight draws of `recipes` and of ops by their schemas."""
+    """The graph of a seed: two to six draws of `recipes` and of ops by their schemas."""
     f = Fuzz(np.random.default_rng(seed))
     for name, high in SYMBOLS.items():
         f.builder.symbol(name, 1, high)
@@ -110,7 +110,7 @@ def random_case(seed: int, recipes: Sequence[Callable[[Fuzz], None]] = ()) -> Ca
         f.input("f32", "batch", "seq", width)
         if f.chance(0.5):
             f.input("f32", *f.pick(("batch", "seq"), ("seq",), (), ("batch", "seq", width)))
-        for _ in range(int(f.rng.integers(2, 9))):
+        for _ in range(int(f.rng.integers(2, 7))):
             if recipes and f.chance(0.35):
                 f.pick(*recipes)(f)
             else:

@@ -151,11 +151,18 @@ def bomb() -> str:
         (GOOD.replace("vocabulary: 1000", "vocabulary: 999999999999"),
          "14:13: vocabulary: expected at most 16777216, got 999999999999"),
         ("layers: 64\nwidth: 131072\nheads: 1\n",
-         "1:1: 13194248585216 parameters; at most 137438953472 are supported"),
+         "2:8: width: 1.32e+13 parameters; at most 1.37e+11 are supported"),
         ("layers: 1\nwidth: 65536\nheads: 1\n",
-         "1:1: 206161838080 bytes of seeded weights; at most 17179869184 are made up"),
+         "2:8: width: 192.0 GiB of seeded weights; at most 16.0 GiB are made up"),
+        ("layers: 100\nwidth: 4096\nheads: 1\n", "1:9: layers: 75.0 GiB of seeded weights; at"),
+        ("layers: 1\nwidth: 4096\nffn: 999999\n", "3:6: ffn: 30.8 GiB of seeded weights; at most"),
+        ("layers: 1\nwidth: 4096\nvocabulary: 9999999\n",
+         "3:13: vocabulary: 153.3 GiB of seeded weights; at most"),
+        ("layers: 1\nwidth: 4096\nhead_size: 99999\n", "3:12: head_size: "),
+        ("layers: 1\nwidth: 8192\nheads: 1\npositions: {kind: learned, max: 9999999}\n",
+         "4:12: positions: "),
         (FREE + "weights: {w: 'f32[8,4000000000]'}\nnodes: {y: 'linear(x, w)'}\n"
-         "outputs: {y: y}\n", "3:1: 128000000000 bytes of seeded weights"),
+         "outputs: {y: y}\n", "3:14: weights.w: 119.2 GiB of seeded weights"),
     ],
 )  # fmt: skip
 def test_bombs_and_absurd_sizes_take_no_memory(tmp_path: Path, content: str, expected: str) -> None:

@@ -84,7 +84,7 @@ def show(passes: tuple[Pass, ...]) -> str:
         "",
         "dce",
         "tuned",
-        "tuned{keep=false},dce,tuned{depth=-1 rate=2e-05 word=odd}",
+        "tuned{keep=false},dce,tuned{depth=-1 rate=2e-05 word=Odd}",
     ],
 )
 def test_what_is_parsed_prints_as_it_was(text: str) -> None:

@@ -88,7 +88,7 @@ def test_a_rule_knows_its_name_and_place() -> None:
         return x
 
     assert (some_rule.name, some_rule.near) == ("some-rule", 1)
-    assert (another.name, another.near) == ("other", 3)
+    assert (another.name, another.near, another.doc) == ("other", 3, "")
     assert some_rule.location.file == __file__
     source = Path(__file__).read_text(encoding="utf-8").splitlines()
     assert "@rule" in source[some_rule.location.line - 1]

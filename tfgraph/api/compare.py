@@ -20,6 +20,7 @@ from tfgraph.api.compile import fuse
 from tfgraph.backends.base import (
     Target,
     Weights,
+    constraints_of,
     find_backend,
     input_ports,
     symbol_ranges,
@@ -29,7 +30,8 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import Fill, Graph, Input, Node, Output, Value
 from tfgraph.ops import verify as verify_graph
 from tfgraph.passes import DEFAULT_PIPELINE
-from tfgraph.runtime.examples import example
+from tfgraph.runtime.examples import complete
+from tfgraph.runtime.inputs import check_dims
 from tfgraph.weights import Seeded
 
 NDArray = np.ndarray[Any, Any]
@@ -137,20 +139,23 @@ def compare(
 ) -> Comparison:
     """Run two backends on the same inputs and compare outputs and every shared intermediate.
 
-    Inputs left out are made by the graph's generators, at the symbols' example sizes unless `dims`
-    says others. The first backend is the reference of the bounds.
+    Inputs left out are made by the graph's generators, at sizes that agree with the given inputs
+    and `dims`, else at the symbols' examples. The first backend is the reference of the bounds.
     """
     if len(backends) != 2:
         raise TfgraphError(f"compare takes two backends, got {len(backends)}")
     verify_graph(graph)
     arrays = weights if weights is not None else Seeded(graph.params)
-    sizes = {n: s.example for n, s in symbol_ranges(graph).items()} | dict(dims or {})
-    feeds = _feeds(graph, inputs or {}, sizes, seed)
+    symbols = symbol_ranges(graph)
+    constraints = [str(c) for c in constraints_of(graph)]
+    feeds, sizes = complete(
+        input_ports(graph), symbols, constraints, inputs or {}, check_dims(dims, symbols), seed
+    )
     plans = [Target(name, threads=threads) for name in backends]
     graphs = [fuse(graph, target, passes)[0] for target in plans]
     shared = _shared(*graphs)
     a, b = (
-        _run(target, g, arrays, feeds, dims, shared)
+        _run(target, g, arrays, feeds, sizes, shared)
         for target, g in zip(plans, graphs, strict=True)
     )
     found = [difference(v.name, a.values[v.name], b.values[v.name]) for v in shared]
@@ -176,19 +181,19 @@ def _run(
     graph: Graph,
     weights: Weights,
     feeds: Mapping[str, NDArray],
-    dims: Mapping[str, int] | None,
+    sizes: Mapping[str, int],
     shared: Sequence[Value],
 ) -> _Run:
     wanted = list(dict.fromkeys([*shared, *(o.value for o in graph.outputs)]))
     if target.name == "numpy":
         names = {v.name for v in wanted}
         reference = NumpyExecutable(graph, weights)
-        found = {v.name: array for v, _, array in reference.trace(feeds, dims, keep=names)}
+        found = {v.name: array for v, _, array in reference.trace(feeds, sizes, keep=names)}
         return _Run(target.name, target, graph, {**feeds, **found})
     tapped = replace(graph, outputs=())
     executable = find_backend(target.name).compile(with_taps(tapped, wanted), weights, target)
     try:
-        results = executable(dims=dims, **feeds)
+        results = executable(dims=sizes, **feeds)
     finally:
         executable.close()
     values = {name.removeprefix(_TAP): array for name, array in results.items()}
@@ -200,18 +205,6 @@ def _shared(a: Graph, b: Graph) -> list[Value]:
     weights = a.weight_values | b.weight_values
     mine = {v for node in a.nodes for v in node.outputs}
     return [v for n in b.nodes for v in n.outputs if v in mine and v not in weights]
-
-
-def _feeds(
-    graph: Graph, given: Mapping[str, NDArray], sizes: Mapping[str, int], seed: int
-) -> dict[str, NDArray]:
-    made: dict[str, NDArray] = {}
-    for port in input_ports(graph):
-        made[port.name] = given[port.name] if port.name in given else example(port, sizes, seed)
-    for name in given:
-        if name not in made:
-            raise TfgraphError(f"the graph has no input '{name}'", hint=f"it has {', '.join(made)}")
-    return made
 
 
 def _diverged(

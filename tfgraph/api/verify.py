@@ -1,8 +1,9 @@
 """Verify an executable against the reference, at sizes chosen to find mistakes.
 
-Each symbol is tried at its minimum, at an odd size above one kernel tile, at its example, and near
-its maximum, with the others at their minimum; as near as the budget of floating point operations
-allows, since the reference is slow. Masks that are generated are partial. May import: backends,
+Tried are: every symbol at its minimum; at its example; every length at an odd size above one kernel
+tile in a batch of 3; a batch of an odd size above one tile; and each symbol near its maximum with
+the others at their minimum, as near as the budget of floating point operations allows, since the
+reference is slow. Masks that are generated are partial. May import: backends,
 bounds, cost, ir, errors.
 """
 
@@ -17,15 +18,16 @@ import numpy as np
 from tfgraph.api.bounds import Difference, difference
 from tfgraph.backends.base import Executable, Weights, constraints_of
 from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.backends.points import settle
 from tfgraph.cost import cost
-from tfgraph.ir import Dim, Graph, as_dim
+from tfgraph.ir import Dim, Graph, Symbol, as_dim
 from tfgraph.runtime.examples import example
 
 FLOP_BUDGET = 15e9
-"""Operations of the reference at one point, about a quarter of a second; the point of the examples
-may take EXAMPLE_SHARE times as many."""
+"""Operations of the reference at one point, about a quarter of a second; those of the
+examples and of the odd lengths may take LARGE_SHARE times as many."""
 
-EXAMPLE_SHARE = 3
+LARGE_SHARE = 3
 
 ODD = 67
 """Above every kernel's tile (64 rows), a prime, so that every tail is met."""
@@ -67,10 +69,14 @@ class Verification:
 def verify(
     executable: Executable, graph: Graph, weights: Weights, budget: float = FLOP_BUDGET
 ) -> Verification:
-    """Run both at each point; for each output the difference that comes nearest to its bound."""
+    """Run both at each point; for each output the difference that comes nearest to its bound.
+
+    Where no sizes meet the graph's constraints, or the reference gives NaN, nothing is shown.
+    """
     reference = NumpyExecutable(graph, weights)
     points = plan(graph, budget)
     worst: dict[str, Difference] = {}
+    reason = None if points else "no sizes were found that meet the constraints"
     for seed, sizes in enumerate(points):
         inputs = {
             port.name: example(port, sizes, seed, whole_first=False) for port in executable.inputs
@@ -81,23 +87,44 @@ def verify(
             found = difference(name, array, got[name])
             if name not in worst or _severity(found) > _severity(worst[name]):
                 worst[name] = found
+            if array.dtype.kind == "f" and np.isnan(array).any():
+                shown = ", ".join(f"{n}={size}" for n, size in sizes.items())
+                reason = f"the reference gives NaN in output '{name}'" + (
+                    f" at {shown}" * bool(shown)
+                )
     ok = all(d.ok for d in worst.values())
-    return Verification("numpy", ok, None, tuple(points), tuple(worst.values()))
+    verdict = None if ok and reason else ok
+    return Verification("numpy", verdict, reason, tuple(points), tuple(worst.values()))
 
 
 def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
-    """The sizes to try, each once, in order."""
+    """The sizes to try, each once, in order, all of them within ranges and constraints."""
     names = sorted({s for v in graph.values() for d in v.type.shape for s in d.symbols})
-    symbols = {name: graph.symbol(name) for name in names}
-    low = {name: s.low for name, s in symbols.items()}
+    symbols = [graph.symbol(name) for name in names]
+    batch = {str(i.value.type.shape[0]) for i in graph.inputs if i.value.type.rank}
+    low = {s.name: s.low for s in symbols}
+    lengths = [s for s in symbols if s.name not in batch]
+    odd = {s.name: _odd(s, 3) for s in symbols}
+    odd |= {s.name: _odd(s, ODD + 4 * i) for i, s in enumerate(lengths)}
+    wide = {s.name: _odd(s, ODD) if s.name in batch else s.low for s in symbols}
     flops = as_dim(cost(graph).total.flops)
-    examples = {name: s.default for name, s in symbols.items()}
-    points = [low, _fit(flops, examples, low, budget * EXAMPLE_SHARE)]
-    for name, symbol in symbols.items():
-        odd = min(max(ODD, symbol.low), symbol.high)
-        points += [_fit(flops, {**low, name: n}, low, budget) for n in (odd, symbol.high)]
-    unique = [p for i, p in enumerate(points) if p not in points[:i]]
-    return [p for p in unique if _allowed(graph, p)]
+    points = [
+        low,
+        _fit(flops, {s.name: s.default for s in symbols}, low, budget * LARGE_SHARE),
+        _fit(flops, odd, low, budget * LARGE_SHARE),
+        _fit(flops, wide, low, budget),
+        *(_fit(flops, {**low, s.name: s.high}, low, budget) for s in symbols),
+    ]
+    constraints = constraints_of(graph)
+    settled = [settle(point, symbols, constraints) for point in points]
+    found = [point for point in settled if point is not None]
+    return [p for i, p in enumerate(found) if p not in found[:i]]
+
+
+def _odd(symbol: Symbol, size: int) -> int:
+    """The largest odd size in range up to `size`, or the minimum."""
+    nearest = min(max(size, symbol.low), symbol.high)
+    return max(nearest - 1 + nearest % 2, symbol.low)
 
 
 def _fit(
@@ -110,14 +137,6 @@ def _fit(
         if tried == low or flops.evaluate(tried) <= budget:
             return tried
         share *= 0.8
-
-
-def _allowed(graph: Graph, sizes: Mapping[str, int]) -> bool:
-    for c in constraints_of(graph):
-        left, right = c.left.evaluate(sizes), c.right.evaluate(sizes)
-        if (left > right) if c.relation == "<=" else (left != right):
-            return False
-    return True
 
 
 def _extra(executable: Executable, sizes: Mapping[str, int]) -> dict[str, int]:

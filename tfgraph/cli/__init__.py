@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -22,6 +23,7 @@ from tfgraph.cli.init import init
 from tfgraph.cli.inspect import inspect
 from tfgraph.cli.options import Session, VersionOption
 from tfgraph.cli.run import run
+from tfgraph.cli.source import short_path
 from tfgraph.errors import TfgraphError, nearest
 
 if TYPE_CHECKING:
@@ -78,10 +80,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         session.note("interrupted")
         code = 130
     except Exception as error:
-        from tfgraph.runtime.version import VERSION
-
-        code = session.crash(error, VERSION)
+        code = _unexpected(session, error)
     return code
+
+
+def _unexpected(session: Session, error: Exception) -> int:
+    """An error of an extension or of a graph's Python file is its author's, any other is ours."""
+    from tfgraph.plugins import blame
+    from tfgraph.runtime.version import VERSION
+
+    blamed = blame(error)
+    if blamed is None or blamed.location is None:
+        return session.crash(error, VERSION)
+    where = blamed.location
+    blamed.location = replace(where, file=short_path(where.file))
+    return session.fail(blamed)
 
 
 def _set_up_process() -> None:

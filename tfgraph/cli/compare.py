@@ -45,7 +45,7 @@ def compare(
     read = read_source(session, model)
     from tfgraph.api import compare
     from tfgraph.backends.base import find_backend, input_ports, symbol_ranges
-    from tfgraph.cli.inputs import complete, parse_dims, read_inputs
+    from tfgraph.cli.inputs import parse_dims, read_inputs
     from tfgraph.passes import DEFAULT_PIPELINE
 
     for name in names:
@@ -53,21 +53,14 @@ def compare(
     graph = read.graph
     ports, symbols = input_ports(graph), symbol_ranges(graph)
     dims = parse_dims(dim, symbols)
-    arrays, sizes = complete(
-        ports,
-        symbols,
-        [str(c) for c in graph.constraints],
-        read_inputs(inputs, ports),
-        dims,
-        seed,
-    )
+    given = read_inputs(inputs, ports)
     with session.progress(f"comparing {' and '.join(names)}"):
         found = compare(
             graph,
             names,
-            arrays,
+            given,
             weights=read.weights,
-            dims=sizes,
+            dims=dims,
             passes=DEFAULT_PIPELINE if passes is None else passes,
             seed=seed,
             threads=threads,

@@ -9,6 +9,7 @@ import importlib.metadata as metadata
 import platform
 import shutil
 import sys
+import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,19 +56,25 @@ def doctor(session: Session) -> int:
     broken = [f for f in findings if f.needed and not f.ok]
     session.object({"ok": not broken, "findings": [f.to_json() for f in findings]})
     rows: list[tuple[str, str, str]] = []
+    # Two columns and the space after each stand before the text.
+    room = shutil.get_terminal_size().columns - 7 - max(len(f.name) for f in findings) - 4
     for f in findings:
         # Padded before it is coloured: the codes take no room.
         word = ("ok" if f.ok else "missing").ljust(7)
         style = ("green",) if f.ok else ("red", "bold") if f.needed else ("yellow",)
-        rows.append((session.style(word, *style), f.name, f.found))
-        if f.advice and not f.ok:
-            rows.append((session.style(" " * 7, *style), "", f.advice))
+        lines = _wrap(f.found, room) + (_wrap(f.advice, room) if f.advice and not f.ok else [])
+        rows.append((session.style(word, *style), f.name, lines[0]))
+        rows += [(session.style(" " * 7, *style), "", line) for line in lines[1:]]
     session.rows(rows, indent=0)
     if not session.quiet:
         session.print(
             "the CPU path is broken: see above" if broken else "compiling for the CPU works"
         )
     return 3 if broken else 0
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, max(width, 24), break_long_words=False, break_on_hyphens=False)
 
 
 def _system() -> list[Finding]:

@@ -29,10 +29,18 @@ def import_hf(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="[default: print it]"),
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="overwrite FILE")] = False,
 ) -> int:
-    """A Hugging Face checkpoint folder as a model file, whose weights stay where they are."""
+    """A Hugging Face checkpoint as a model file.
+
+    The weights stay where they are: the model file names their place.
+    """
     if not folder.is_dir():
         raise TfgraphError(f"{folder}: no such folder")
+    if output is not None and output.exists() and not force:
+        raise TfgraphError(
+            f"{output} exists; it is kept as it is", hint="--force overwrites it; -o names another"
+        )
     session.load_plugins()
     from tfgraph.hf import import_checkpoint
 

@@ -18,7 +18,7 @@ from tfgraph.errors import TfgraphError
 @verb
 def init(
     session: Session,
-    file: Annotated[Path, typer.Argument(metavar="[FILE]", show_default=True)] = Path("model.yaml"),
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=True)] = Path("model.yaml"),
 ) -> int:
     """Write a commented model file to start from."""
     text = (files("tfgraph.model") / "template.yaml").read_text("utf-8")

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.runtime.examples import example
-from tfgraph.runtime.sizes import bind_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -55,33 +53,6 @@ def read_inputs(texts: Sequence[str] | None, ports: Sequence[Port]) -> dict[str,
             raise TfgraphError(f"--input {text}: '{name}' is given twice")
         arrays[name] = _checked(expected[name], _read_array(name, Path(file)))
     return arrays
-
-
-def complete(
-    ports: Sequence[Port],
-    symbols: Mapping[str, SymbolRange],
-    constraints: Sequence[str],
-    given: Mapping[str, NDArray],
-    dims: Mapping[str, int],
-    seed: int,
-) -> tuple[dict[str, NDArray], dict[str, int]]:
-    """All inputs, and the size of every symbol.
-
-    Sizes come from `dims` and from the shapes of given inputs, else they are the example sizes.
-    They are checked before anything is made, so that an absurd size takes no memory.
-    """
-    told = {
-        dim for port in ports if port.name in given for dim in port.shape if isinstance(dim, str)
-    }
-    rest = {name: s.example for name, s in symbols.items() if name not in told}
-    shapes = {name: array.shape for name, array in given.items()}
-    known = [port for port in ports if port.name in given]
-    sizes = bind_sizes(known, shapes, symbols, constraints, {**rest, **dims})
-    arrays = {
-        port.name: given[port.name] if port.name in given else example(port, sizes, seed)
-        for port in ports
-    }
-    return arrays, sizes
 
 
 def _read_array(name: str, path: Path) -> NDArray:

@@ -37,7 +37,9 @@ InputOption = Annotated[
 DimOption = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="the size of a symbol")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", min=0, help="of inputs that are made up")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", min=0, metavar="N", help="of inputs that are made up")
+]
 ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", min=1, metavar="N", help="threads of the kernels [default: cores]"),

@@ -71,7 +71,8 @@ def run(
         constraints = executable.manifest["constraints"]
     else:
         executable, constraints = _from_model(session, model, target, threads, trace)
-    from tfgraph.cli.inputs import complete, parse_dims, read_inputs
+    from tfgraph.cli.inputs import parse_dims, read_inputs
+    from tfgraph.runtime.examples import complete
 
     dims = parse_dims(dim, executable.symbols)
     given = read_inputs(inputs, executable.inputs)

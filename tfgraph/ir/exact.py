@@ -51,6 +51,9 @@ class Exact:
             return "*".join(calls)
         return "*".join([_number(self.factor), *calls])
 
+    def __repr__(self) -> str:
+        return f"Exact({self})"
+
 
 ExactLike = Exact | Fraction | int | float
 

@@ -40,6 +40,9 @@ class Value:
     def __str__(self) -> str:
         return f"%{self.name}"
 
+    def __repr__(self) -> str:
+        return f"<value {self}: {self.type}>"
+
 
 Operand = Value | Exact | Mask | None
 Attr = bool | int | str | Exact | Dim | DType | None | tuple["Attr", ...]
@@ -60,6 +63,12 @@ class Node:
 
     def __hash__(self) -> int:
         return hash(self.outputs)
+
+    def __repr__(self) -> str:
+        results = ", ".join(map(str, self.outputs))
+        operands = ", ".join("_" if o is None else str(o) for o in self.operands)
+        types = ", ".join(str(value.type) for value in self.outputs)
+        return f"<node {results} = {self.op}({operands}): {types}>"
 
     @cached_property
     def inputs(self) -> tuple[Value, ...]:
@@ -159,7 +168,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Graph:
-    """A dataflow graph. `nodes` stand in order of execution."""
+    """A dataflow graph. `nodes` stand in order of execution; `print_graph` gives its text."""
 
     name: str
     inputs: tuple[Input, ...]
@@ -168,6 +177,16 @@ class Graph:
     outputs: tuple[Output, ...]
     symbols: tuple[Symbol, ...] = ()
     constraints: tuple[Constraint, ...] = ()
+
+    def __repr__(self) -> str:
+        counts = {
+            "input": self.inputs,
+            "node": self.nodes,
+            "weight": self.params,
+            "output": self.outputs,
+        }
+        shown = [f"{len(of)} {name}{'s' * (len(of) != 1)}" for name, of in counts.items()]
+        return f"<graph {self.name}: {', '.join(shown)}>"
 
     @cached_property
     def producer(self) -> Mapping[Value, Node]:

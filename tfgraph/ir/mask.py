@@ -2,7 +2,7 @@
 
 A mask is a frozen dataclass with structure. Its tensors are operands of the op that applies it.
 True means *may attend*. `a & b` allows what both allow; biases join the same way and are added.
-May import: dim.
+May import: dim, errors.
 
     causal()                      query i sees keys j <= i
     causal(past)                  query i stands at position past + i
@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
+from tfgraph.errors import TfgraphError
 from tfgraph.ir.dim import Dim, as_dim
 
 if TYPE_CHECKING:
@@ -33,10 +34,21 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Mask:
-    """Base of all masks and biases."""
+    """Base of all masks and biases; `&` joins them."""
 
     def __and__(self, other: Mask) -> Mask:
+        if not isinstance(other, Mask):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TfgraphError(
+                f"{self} & a {type(other).__name__}: both must be masks",
+                hint="dense(t) makes a mask of a bool tensor",
+            )
         return All(self.parts + other.parts)
+
+    def __or__(self, other: object) -> Mask:
+        raise TfgraphError(f"{self} | ...: masks only intersect, with &", hint=_ONLY_AND)
+
+    def __invert__(self) -> Mask:
+        raise TfgraphError(f"~{self}: masks only intersect, with &", hint=_ONLY_AND)
 
     @property
     def parts(self) -> tuple[Mask, ...]:
@@ -69,6 +81,9 @@ class Mask:
 
     def __str__(self) -> str:
         return render_mask(self, str)
+
+
+_ONLY_AND = "dense(t) takes any bool tensor, such as one made with tfgraph.ops.logical_or"
 
 
 def _tensor() -> Any:

@@ -67,6 +67,16 @@ _SHORT = {
     DType.bool_: "bool",
 }
 _BY_NAME = {**{d.short: d for d in DType}, **{d.value: d for d in DType}}
+# What other languages and libraries call a type, where the spelling alone would mislead.
+_ELSEWHERE = {
+    "float": DType.float32,
+    "single": DType.float32,
+    "double": DType.float64,
+    "half": DType.float16,
+    "int": DType.int64,
+    "long": DType.int64,
+    "byte": DType.uint8,
+}
 
 
 def dtype(name: str | DType) -> DType:
@@ -75,7 +85,9 @@ def dtype(name: str | DType) -> DType:
         return name
     found = _BY_NAME.get(name)
     if found is None:
-        hint = nearest(name, _BY_NAME) or f"one of {', '.join(d.short for d in DType)}"
+        known = _ELSEWHERE.get(name)
+        hint = f"did you mean '{known.value}'?" if known else nearest(name, _BY_NAME)
+        hint = hint or f"one of {', '.join(d.short for d in DType)}"
         raise TfgraphError(f"unknown dtype '{name}'", hint=hint)
     return found
 
@@ -102,6 +114,9 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype.short}[{','.join(map(str, self.shape))}]"
+
+    def __repr__(self) -> str:
+        return f"TensorType({self})"
 
 
 def tensor(dtype_name: str | DType, *shape: DimLike) -> TensorType:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def verify_structure(graph: Graph) -> None:
     """Check that values are defined once and before use, that names are unique, that symbols are
-    known, and that outputs exist. Raises TfgraphError that names the value and its place."""
+    known, and that outputs exist, at least one. Raises TfgraphError that names the value and its place."""
     defined: dict[str, Value] = {}
 
     def define(value: Value, where: Location | None = None) -> None:
@@ -47,6 +47,10 @@ def verify_structure(graph: Graph) -> None:
                 )
         for value in node.outputs:
             define(value, node.location)
+    if not graph.outputs:
+        raise TfgraphError(
+            f"graph {graph.name} has no outputs", hint="name one: g.output('y', x), or return y=%x"
+        )
     names: set[str] = set()
     for output in graph.outputs:
         if defined.get(output.value.name) != output.value:

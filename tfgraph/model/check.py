@@ -48,6 +48,7 @@ _EXPECTED = {
     "float_type": "expected a number",
     "bool_type": "expected true or false",
     "string_type": "expected a text",
+    "string_pattern_mismatch": "expected a CUDA architecture such as sm_80",  # of arch alone
     "list_type": "expected a list",
     "dict_type": "expected a mapping",
     "model_type": "expected a mapping",
@@ -82,6 +83,7 @@ def validate(document: Document, form: type[Form]) -> Form:
         for error in errors.errors(include_url=False):
             document.errors.append(_explain(document, form, error))
             wrong.add(str(error["loc"][0]))
+    document.errors += _empty(document, wrong)
     if issubclass(form, HighLevel):
         for problem in _problems(document.data, spec, wrong):
             where = document.place(*problem.path).value
@@ -90,6 +92,17 @@ def validate(document: Document, form: type[Form]) -> Form:
     document.raise_errors()
     assert spec is not None  # or errors were raised
     return spec
+
+
+def _empty(document: Document, wrong: set[str]) -> Iterator[TfgraphError]:
+    """Keys without a value, which is easily an accident; `null` is written to mean the default."""
+    for path in document.empty:
+        if str(path[0]) not in wrong:
+            yield TfgraphError(
+                f"{_label(path)}: expected a value, got nothing",
+                document.place(*path).key,
+                "leave the key out for its default",
+            )
 
 
 def _problems(data: dict[str, Any], spec: Any, wrong: set[str]) -> Iterator[Problem]:
@@ -182,7 +195,10 @@ def _check_embedding(spec: HighLevel) -> Iterator[Problem]:
                 if key == "head" and spec.head and spec.head.kind == "classifier":
                     continue
                 yield Problem(
-                    (key,), "needs a vocabulary", (key, "vocabulary"), "vocabulary: 30522"
+                    (key,),
+                    "needs a vocabulary",
+                    (key, "vocabulary"),
+                    f"vocabulary: 30522, or leave {key} out",
                 )
         if spec.positions.padding_id is not None:
             yield Problem(
@@ -192,9 +208,19 @@ def _check_embedding(spec: HighLevel) -> Iterator[Problem]:
     if positions.kind != "learned":
         for key in ("offset", "padding_id"):
             if getattr(positions, key):
-                yield Problem(("positions", key), "is for learned positions", ("positions",))
+                yield Problem(
+                    ("positions", key),
+                    "is for learned positions",
+                    ("positions",),
+                    f"kind: learned, or leave {key} out",
+                )
     if positions.kind == "none" and positions.max is not None:
-        yield Problem(("positions", "max"), "there are no positions", ("positions",))
+        yield Problem(
+            ("positions", "max"),
+            "there are no positions",
+            ("positions",),
+            "leave max out, or kind: learned",
+        )
     if positions.kind == "learned" and positions.max is None:
         yield Problem(
             ("positions",), "learned positions need a number of rows", ("positions",), "max: 512"
@@ -252,6 +278,8 @@ def length_limit(spec: HighLevel) -> int | None:
     positions = spec.positions
     if positions.kind == "none" or positions.max is None:
         return None
+    if positions.kind != "learned":
+        return positions.max
     before = positions.offset if positions.padding_id is None else positions.padding_id + 1
     return positions.max - before
 
@@ -283,5 +311,6 @@ def _check_symbols(spec: HighLevel) -> Iterator[Problem]:
                         (*path, key),
                         f"{size} is more than the {limit} positions",
                         ("symbols", "positions"),
+                        f"positions: max: {size + (spec.positions.max or 0) - limit}",
                     )
                     break

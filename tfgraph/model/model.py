@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.model.build import build_graph
 from tfgraph.model.check import is_free, validate
 from tfgraph.model.free import build_free
+from tfgraph.model.limits import check_sizes
 from tfgraph.model.read import read_document
 from tfgraph.model.schema import FreeForm, HighLevel
 from tfgraph.weights import Checkpoint, Seeded, Weights
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from tfgraph.model.schema import File
 
     NDArray = np.ndarray[Any, Any]
-
-MAX_PARAMETERS = 1 << 37
-MAX_SEEDED_BYTES = 1 << 34
 
 
 @dataclass(frozen=True)
@@ -78,7 +75,7 @@ def read_model(path: str | Path) -> Model:
         spec = validate(document, HighLevel)
         name = _name(spec.name, document)
         graph, file, key = build_graph(spec, document, name), spec.weights, "weights"
-    _check_total(graph, document, seeded=file is None)
+    check_sizes(graph, spec, document, seeded=file is None)
     return Model(
         graph=graph,
         weights=Seeded(graph.params, spec.seed)
@@ -104,21 +101,6 @@ def _name(given: str | None, document: Document) -> str:
     return given
 
 
-def _check_total(graph: Graph, document: Document, *, seeded: bool) -> None:
-    """Refuse absurd sizes before any memory is taken for them."""
-    sizes = [(prod(map(int, p.value.type.shape)), p.value.type.dtype.bits) for p in graph.params]
-    count, size = sum(n for n, _ in sizes), sum(n * bits for n, bits in sizes) // 8
-    where = document.place("layers" if "layers" in document.data else "weights").key
-    if count > MAX_PARAMETERS:
-        raise TfgraphError(f"{count} parameters; at most {MAX_PARAMETERS} are supported", where)
-    if seeded and size > MAX_SEEDED_BYTES:
-        raise TfgraphError(
-            f"{size} bytes of seeded weights; at most {MAX_SEEDED_BYTES} are made up",
-            where,
-            "give a file of weights",
-        )
-
-
 def _open(file: File, graph: Graph, document: Document, key: str) -> Weights:
     where = document.place(key, "file").value
     path = Path(document.file).parent / file.file
@@ -129,7 +111,13 @@ def _open(file: File, graph: Graph, document: Document, key: str) -> Weights:
     except TfgraphError as error:
         message = error.message if path.name in error.message else f"{file.file}: {error.message}"
         hint = error.hint
-        if not path.exists() and path.parent.is_dir():
-            hint = nearest(path.name, [p.name for p in path.parent.iterdir()])
+        if not path.exists():
+            near = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
+            hint = nearest(path.name, near) or (
+                None
+                if Path(file.file).is_absolute()
+                else f"the path starts from the folder of {document.file}: it is looked for at "
+                f"{path.resolve()}"
+            )
         raise TfgraphError(f"{key}: {message}", where, hint) from error
     return Weights(graph.params, checkpoint, file.names, file.ignore, places)

@@ -43,12 +43,16 @@ class Place:
 
 @dataclass
 class Document:
-    """The data of a file, the place of each path in it, and the mistakes found while reading."""
+    """The data of a file, the place of each path in it, and the mistakes found while reading.
+
+    `empty` are the paths where nothing stands, as in `layers:`, which reads as None.
+    """
 
     file: str
     data: Any = None
     places: dict[Path_, Place] = field(default_factory=lambda: dict[Path_, Place]())
     errors: list[TfgraphError] = field(default_factory=lambda: list[TfgraphError]())
+    empty: list[Path_] = field(default_factory=lambda: list[Path_]())
 
     def place(self, *path: str | int) -> Place:
         """The place of a path, or of the nearest part around it that the file has."""
@@ -155,6 +159,7 @@ def _convert(document: Document, node: Any, path: Path_, key: Location) -> Any:
     value = _at(document.file, node.start_mark)
     if node.id == "scalar" and len(node.value) == 0 and node.style is None:
         value = key  # nothing is there: `layers:`
+        document.empty += [path] if path else []
     quoted = node.id == "scalar" and node.style in ("'", '"')
     text = Location(value.file, value.line, value.column + 1) if quoted else value
     document.places[path] = Place(key, value, text)

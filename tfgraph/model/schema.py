@@ -38,6 +38,7 @@ Positive = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 Natural = Annotated[int, Field(ge=0, le=MAX_POSITIONS)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 Activation = Literal["relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"]
+Arch = Annotated[str, Field(pattern=r"^sm_[1-9][0-9]+$")]
 FloatType = Literal["float32", "float16", "bfloat16", "float64", "f32", "f16", "bf16", "f64"]
 
 
@@ -226,7 +227,7 @@ class HighLevel(Strict):
     symbols: Symbols
     dtype: FloatType = "float32"
     target: str | None = None
-    arch: str | None = None
+    arch: Arch | None = None
     seed: Seed = 0
     weights: Annotated[
         File | None, BeforeValidator(_short("file"), json_schema_input_type=File | str | None)
@@ -247,7 +248,7 @@ class FreeForm(Strict):
     symbols: Symbols
     constraints: list[str] = Field(default_factory=lambda: list[str]())
     target: str | None = None
-    arch: str | None = None
+    arch: Arch | None = None
     seed: Seed = 0
     checkpoint: Annotated[
         File | None, BeforeValidator(_short("file"), json_schema_input_type=File | str | None)

@@ -18,12 +18,17 @@ _FOLDERS = (_HOUSE, _HOUSE.parent / "passes", _HOUSE.parent / "backends")
 _LIBRARY = tuple(f"{folder}{os.sep}" for folder in _FOLDERS)
 
 
+def in_library(file: str) -> bool:
+    """Whether a file of code is this library's."""
+    return file.startswith(_LIBRARY)
+
+
 def user_location() -> Location | None:
     """The innermost frame outside of this library: the user's line."""
     frame: FrameType | None = inspect.currentframe()
     while frame is not None:
         code = frame.f_code
-        if not code.co_filename.startswith(_LIBRARY):
+        if not in_library(code.co_filename):
             positions = list(code.co_positions())[frame.f_lasti // 2]
             return Location(code.co_filename, frame.f_lineno, (positions[2] or 0) + 1)
         frame = frame.f_back

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.errors import TfgraphError
-from tfgraph.runtime.sizes import Port, evaluate
+from tfgraph.runtime.sizes import Port, bind_sizes, evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from tfgraph.runtime.sizes import SymbolRange
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -47,3 +49,30 @@ def example(port: Port, sizes: Mapping[str, int], seed: int = 0, whole_first: bo
     else:
         raise TfgraphError(f"input '{port.name}': unknown generator '{port.fill}'")
     return made.astype(port.dtype)
+
+
+def complete(
+    ports: Sequence[Port],
+    symbols: Mapping[str, SymbolRange],
+    constraints: Sequence[str],
+    given: Mapping[str, Array],
+    dims: Mapping[str, int],
+    seed: int,
+) -> tuple[dict[str, Array], dict[str, int]]:
+    """All inputs, and the size of every symbol.
+
+    Sizes come from `dims` and from the shapes of given inputs, else they are the example sizes.
+    They are checked before anything is made, so that an absurd size takes no memory.
+    """
+    told = {
+        dim for port in ports if port.name in given for dim in port.shape if isinstance(dim, str)
+    }
+    rest = {name: s.example for name, s in symbols.items() if name not in told}
+    shapes = {name: array.shape for name, array in given.items()}
+    known = [port for port in ports if port.name in given]
+    sizes = bind_sizes(known, shapes, symbols, constraints, {**rest, **dims})
+    arrays = {
+        port.name: given[port.name] if port.name in given else example(port, sizes, seed)
+        for port in ports
+    }
+    return arrays, sizes

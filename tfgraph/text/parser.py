@@ -216,7 +216,7 @@ class _Parser:
         c = self.cursor
         if not c.sees_word("return"):
             raise c.wrong("a node such as %0 = op(...), or 'return'")
-        c.next()
+        returned = c.next()
         outputs: dict[str, Output] = {}
         while not c.sees("}"):
             start = c.token
@@ -230,6 +230,8 @@ class _Parser:
             outputs[start.text] = Output(start.text, value)
             if not c.accept(","):
                 break
+        if not outputs:
+            raise TfgraphError("the graph has no outputs", returned.location, "return y=%x")
         return tuple(outputs.values())
 
 
