@@ -44,8 +44,8 @@ def write_artifact(
     target: Target,
     reports: Sequence[PassReport],
     extra: Mapping[str, bytes] | None = None,
-) -> str:
-    """Write an artifact into `folder`, which must not exist; its hash."""
+) -> None:
+    """Write an artifact into `folder`, an empty one or none."""
     files = {
         layout.GRAPH_BEFORE: print_graph(before).encode(),
         layout.GRAPH: print_graph(after).encode(),
@@ -62,6 +62,12 @@ def write_artifact(
     write_weights(folder / layout.WEIGHTS, built.weights)
     hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
     text = layout.seal(_manifest(after, built, target, hashes))
+    (folder / layout.MANIFEST).write_text(text, encoding="utf-8")
+
+
+def record_verification(folder: Path, outcome: Mapping[str, Any]) -> str:
+    """Add to the manifest how the artifact, which ran for that, was verified; the final hash."""
+    text = layout.seal({**layout.read_manifest(folder), "verification": dict(outcome)})
     (folder / layout.MANIFEST).write_text(text, encoding="utf-8")
     return str(json.loads(text)["sha256"])
 

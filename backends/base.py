@@ -2,7 +2,7 @@
 
 A backend turns a graph and its weights into an executable: a callable from inputs by name to
 outputs by name. Backends are imported on use, so that asking for NumPy loads no compiler. May
-import: runtime, ops, ir, errors.
+import: runtime, passes, ops, ir, errors.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from tfgraph.backends.points import settle
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
 from tfgraph.ops.limits import implied_constraints
+from tfgraph.passes import PassReport
 from tfgraph.runtime.sizes import Port, SymbolRange
 
 NDArray = np.ndarray[Any, Any]
@@ -34,10 +35,17 @@ class Target:
     arch_origin: str | None = None
     mcpu: str | None = None
     threads: int | None = None
+    shared: bool = False
 
 
 class Executable(Protocol):
-    """A compiled graph. `dims` gives sizes of symbols that no input's shape tells."""
+    """A compiled graph. `dims` gives sizes of symbols that no input's shape tells. All but the call
+    is in `tfgraph.runtime.runnable.Runnable`, to derive from."""
+
+    @property
+    def name(self) -> str:
+        """The graph's name."""
+        ...
 
     @property
     def inputs(self) -> tuple[Port, ...]:
@@ -60,9 +68,21 @@ class Executable(Protocol):
         """Outputs by name."""
         ...
 
-    def close(self) -> None:
-        """Free what it holds."""
+    def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, NDArray]:
+        """Inputs to try it on, at the example sizes unless `dims` says others."""
         ...
+
+    def sizes(self, dims: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The example size of each symbol, with those in `dims` instead."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds; leaving a `with` block does."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 class Backend(ABC):
@@ -95,6 +115,8 @@ class Built:
     weights: tuple[CompiledWeight, ...]
     scalars: tuple[str, ...] = ()
     manifest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    notes: PassReport | None = None
+    """What became of the nodes, told as the passes tell it."""
 
 
 class CompilingBackend(Backend):
@@ -119,6 +141,8 @@ _BUILTIN = {
     "cuda": "tfgraph.backends.tvm.cuda.backend:CudaBackend",
 }
 _REGISTERED: dict[str, Callable[[], Backend]] = {}
+# What others call them; by its letters "gpu" is nearest to "cpu".
+_MEANT = {"gpu": "cuda", "nvidia": "cuda", "llvm": "cpu", "x86": "cpu", "reference": "numpy"}
 
 
 def register_backend(name: str, make: Callable[[], Backend]) -> None:
@@ -133,15 +157,20 @@ def backend_names() -> tuple[str, ...]:
     return (*_BUILTIN, *_REGISTERED)
 
 
+def check_backend_name(name: str) -> None:
+    """Raise TfgraphError with the nearest name if there is no such backend; imports none."""
+    known = backend_names()
+    if name not in known:
+        meant = _MEANT.get(name.lower())
+        hint = f"did you mean '{meant}'?" if meant else nearest(name, known)
+        raise TfgraphError(f"unknown target '{name}'", hint=hint or f"one of {', '.join(known)}")
+
+
 def find_backend(name: str) -> Backend:
     """The backend of that name. Raises TfgraphError with the nearest name if there is none."""
+    check_backend_name(name)
     if name in _REGISTERED:
         return _REGISTERED[name]()
-    if name not in _BUILTIN:
-        known = backend_names()
-        raise TfgraphError(
-            f"unknown target '{name}'", hint=nearest(name, known) or f"one of {', '.join(known)}"
-        )
     module, _, cls = _BUILTIN[name].partition(":")
     made: Backend = getattr(importlib.import_module(module), cls)()
     return made

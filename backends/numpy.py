@@ -1,12 +1,13 @@
 """The reference: every op by its body, in float64, rounded once an op. Plain and slow.
 
-May import: base, ops, runtime, ir.
+May import: base, memory, ops, runtime, ir.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,25 +23,30 @@ from tfgraph.backends.base import (
     output_ports,
     symbol_ranges,
 )
+from tfgraph.backends.memory import Step, reference_steps, refuse_absurd_steps
 from tfgraph.ir import DType, Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate
 from tfgraph.runtime.inputs import check_inputs
+from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
 
 
-@dataclass
-class NumpyExecutable:
+@dataclass(repr=False)
+class NumpyExecutable(Runnable):
     """Runs a graph node by node. With `exact` every float is float64 from the start, and nothing
     is rounded to the graph's dtypes: what the graph means in exact arithmetic, very nearly."""
 
     graph: Graph
     weights: Weights
     exact: bool = False
+    name: str = field(init=False)
+    target: str = field(init=False, default="numpy")
     inputs: tuple[Port, ...] = field(init=False)
     outputs: tuple[Port, ...] = field(init=False)
     symbols: Mapping[str, SymbolRange] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.name = self.graph.name
         self.inputs = input_ports(self.graph)
         self.outputs = output_ports(self.graph)
         self.symbols = symbol_ranges(self.graph)
@@ -61,9 +67,11 @@ class NumpyExecutable:
         keep: set[str] | None = None,
     ) -> Iterator[tuple[Value, Node | None, NDArray]]:
         """Every value in order with the node that made it, inputs and parameters first; only those
-        named in `keep` where it is given."""
+        named in `keep` where it is given. Raises TfgraphError at a node that does not fit into
+        memory, before anything is computed."""
         constraints = [str(c) for c in constraints_of(self.graph)]
         arrays, sizes = check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
+        refuse_absurd_steps(self._steps, sizes)
         arrays |= {p.value.name: self.weights[p.value.name] for p in self.graph.params}
         given = {name: FloatArray(self._wide(array)) for name, array in arrays.items()}
         sources = [i.value for i in self.graph.inputs] + [p.value for p in self.graph.params]
@@ -78,8 +86,9 @@ class NumpyExecutable:
                     if keep is None or value.name in keep:
                         yield value, node, result.data
 
-    def close(self) -> None:
-        """Nothing to free."""
+    @cached_property
+    def _steps(self) -> list[Step]:
+        return reference_steps(self.graph, self.exact)
 
     def _wide(self, array: NDArray) -> NDArray:
         wide = self.exact and array.dtype.kind == "f"

@@ -74,10 +74,11 @@ def main() -> int:
 
     tool = Path(sys.executable).parent / "tfgraph"
     shown = tool.relative_to(Path.cwd()) if tool.is_relative_to(Path.cwd()) else tool
-    print(f"\n{time.perf_counter() - started:.0f} s. Try")
+    decoder = "build/demo/decoder.cpu.tfgraph"
+    print(f"\n{time.perf_counter() - started:.0f} s, the making of .venv not counted. Try")
     print(f"  {shown} inspect examples/encoder.yaml --fusion --cost")
     print(f"  {shown} run build/demo/encoder.cpu.tfgraph --dim batch=1 --dim seq=77")
-    print(f"  {shown} compile examples/decoder.yaml --print-after fuse-add-norm")
+    print(f"  {shown} compile examples/decoder.yaml --print-after fuse-add-norm -o {decoder}")
     return 0
 
 

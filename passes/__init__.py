@@ -4,6 +4,7 @@ Imports ops, text and ir; backends and the API import this.
 """
 
 from tfgraph.passes.cleanup import CommonSubexpressions, DeadCode
+from tfgraph.passes.fold_constants import FoldConstants
 from tfgraph.passes.fuse_add_norm import FuseAddNorm
 from tfgraph.passes.fuse_attention import FuseAttention, MergeProjections
 from tfgraph.passes.fuse_linear_activation import FuseLinearActivation
@@ -29,6 +30,7 @@ __all__ = [
     "CommonSubexpressions",
     "DeadCode",
     "Declined",
+    "FoldConstants",
     "FuseAddNorm",
     "FuseAttention",
     "FuseLinearActivation",

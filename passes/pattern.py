@@ -8,6 +8,7 @@ engine reports that as a near-miss when enough of the pattern had matched. May i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -58,12 +59,16 @@ class Search:
             self.depth, self.reason = len(state.nodes), reason
 
 
-class Pattern:
+class Pattern(ABC):
     """Matches an operand in all ways that it can."""
 
+    @abstractmethod
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """The states after a match; none if there is no match."""
-        raise NotImplementedError
+
+    def named_ops(self) -> Iterator[str]:
+        """The names of the ops that occur in the pattern."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -161,6 +166,11 @@ class Call(Pattern):
         for bound in _bind(self.name, node, after, search):
             yield from self._operands(node, bound, search)
 
+    def named_ops(self) -> Iterator[str]:
+        yield from self.ops
+        for arg in self.args:
+            yield from arg.named_ops()
+
     def _operands(self, node: Node, state: State, search: Search) -> Iterator[State]:
         operands = list(node.operands)
         if len(operands) > len(self.args):
@@ -186,6 +196,10 @@ class Either(Pattern):
                 # What kept the patterns before this one from matching is of no interest.
                 search.depth, search.reason = before
                 yield after
+
+    def named_ops(self) -> Iterator[str]:
+        for pattern in self.patterns:
+            yield from pattern.named_ops()
 
 
 def var(name: str) -> Pattern:

@@ -7,6 +7,7 @@ failure names the pass. May import: rewrite, rule, ops, ir.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, ClassVar
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 PASSES: dict[str, type[Pass]] = {}
 DEFAULT_PIPELINE = (
-    "simplify,cse,fuse-attention,fuse-add-norm,fuse-linear-activation,merge-projections,cse,dce"
+    "simplify,fold-constants,cse,"
+    "fuse-attention,fuse-add-norm,fuse-linear-activation,merge-projections,cse,dce"
 )
 
 
@@ -48,14 +50,14 @@ class PassReport:
 
 
 @dataclass(frozen=True)
-class Pass:
+class Pass(ABC):
     """Base of passes. A subclass sets `name` and implements `run`."""
 
     name: ClassVar[str]
 
+    @abstractmethod
     def run(self, graph: Graph) -> Rewrites:
         """The graph after the pass, with what was done."""
-        raise NotImplementedError
 
     def __str__(self) -> str:
         changed = [
@@ -120,7 +122,8 @@ def _parse_pass(text: str) -> Pass:
     for item in rest.removesuffix("}").split():
         key, equals, value = item.partition("=")
         if key not in known or not equals:
-            raise TfgraphError(f"pass {name} has no option '{key}'", hint=nearest(key, known))
+            hint = nearest(key, known) or f"it has {', '.join(known) or 'none'}"
+            raise TfgraphError(f"pass {name} has no option '{key}'", hint=hint)
         options[key] = _value(name, key, value, known[key].default)
     return cls(**options)
 

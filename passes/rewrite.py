@@ -44,10 +44,11 @@ def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Rewrites:
     """Apply rules, in order of the graph, until none applies.
 
     Nodes that no output depends on neither match nor hinder. Raises TfgraphError, at the rule's
-    place, for a rule that applies forever or whose result does not fit.
+    place, for a rule that names an unknown op, applies forever or whose result does not fit.
     """
     by_op: dict[str, list[Rule]] = {}
     for rule in rules:
+        rule.check_ops()
         for op in rule.pattern.ops:
             by_op.setdefault(op, []).append(rule)
     draft = Draft(graph)

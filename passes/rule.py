@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Mask, Node, Value
-from tfgraph.ops import Builder, Traced
+from tfgraph.ops import Builder, Traced, find_op
 from tfgraph.passes.pattern import Call, NoMatch, Search, State
 
 if TYPE_CHECKING:
@@ -68,6 +68,16 @@ class Rule:
     def doc(self) -> str:
         """The rewrite in one line."""
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
+
+    def check_ops(self) -> None:
+        """Raise TfgraphError, at the rule's place, where the pattern names an op that is not there.
+        Called when the rule runs: until then a plugin may register the op."""
+        try:
+            for name in self.pattern.named_ops():
+                find_op(name)
+        except TfgraphError as error:
+            message = f"rule {self.name}: {error.message}"
+            raise TfgraphError(message, self.location, error.hint) from error
 
     def matches(self, graph: Draft, root: Node, search: Search) -> Iterator[Match]:
         """All ways in which the pattern matches at `root`."""

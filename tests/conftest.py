@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from helpers.fuzz_seeds import seeds_that_ran
 
 from tfgraph import plugins
 from tfgraph.backends import base
-from tfgraph.hf import architectures
+from tfgraph.hf.architecture import architectures
 from tfgraph.ops import REGISTRY
 from tfgraph.passes import PASSES, RulePass
 
@@ -98,6 +99,13 @@ class NotRun:
         self.deselected |= Counter(names)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        stats = terminalreporter.stats
+        ran = [r.nodeid for kind in ("passed", "failed") for r in stats.get(kind, [])]
+        if seeds := seeds_that_ran(ran):
+            terminalreporter.section("fuzzed", sep="-")
+            for line in seeds:
+                terminalreporter.write_line(line)
+            terminalreporter.write_line("TFGRAPH_FUZZ_SEED and TFGRAPH_FUZZ_GRAPHS set others")
         reasons = Counter(skip_reasons(terminalreporter.stats.get("skipped", [])))
         if self.deselected and self.expression:
             reasons[f"left out by -m '{self.expression}'"] = len(self.deselected)

@@ -202,11 +202,13 @@ def test_missing_and_pickled_files(tmp_path: Path) -> None:
 def test_seeded_weights_are_bell_shaped() -> None:
     x = seeded(param("w", 300, 1000))
     assert x.dtype == np.float32
-    assert abs(x.mean()) < 2e-4
-    assert abs(x.std() / 0.02 - 1) < 5e-3
+    # Within three standard errors.
+    assert abs(x.mean()) < 3 * 0.02 / np.sqrt(x.size)
+    assert abs(x.std() / 0.02 - 1) < 3 / np.sqrt(2 * x.size)
+    assert abs(np.corrcoef(x[0], x[1])[0, 1]) < 3 / np.sqrt(1000)
+    # A sum of a few uniform numbers is near a normal distribution, which has 0.683 here.
     within = (np.abs(x) < 0.02).mean()
-    assert abs(within - 0.683) < 0.02  # of a normal distribution
-    assert abs(np.corrcoef(x[0], x[1])[0, 1]) < 0.15
+    assert abs(within - 0.683) < 0.02
 
 
 def test_seeds_and_names_matter_and_order_does_not() -> None:

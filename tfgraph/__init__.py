@@ -18,15 +18,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfgraph import blocks, errors, ops
-    from tfgraph.api import (
-        Comparison,
-        CompileReport,
-        Verification,
-        build,
-        compare,
-        compile,
-        verify,
-    )
+    from tfgraph.api.compare import Comparison, compare
+    from tfgraph.api.compile import CompileReport, build, compile
+    from tfgraph.api.verify import Verification, verify
     from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
     from tfgraph.ir import Fill, Graph
     from tfgraph.ir.mask import (

@@ -29,6 +29,7 @@ from tfgraph.ops.place import in_library
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from importlib.metadata import EntryPoint
+    from types import ModuleType
 
 # In this order: a rule may use an op, and joins a pass.
 GROUPS = (
@@ -41,6 +42,7 @@ GROUPS = (
 log = logging.getLogger("tfgraph")
 _loaded: set[object] = set()
 _packages: set[str] = set()
+_TRACE = "-v shows the traceback"
 
 
 def load_plugins(files: Sequence[str | Path] = ()) -> None:
@@ -64,8 +66,54 @@ def load_plugins(files: Sequence[str | Path] = ()) -> None:
     for file in files:
         path = Path(file).resolve()
         if path not in _loaded:
-            _load_file(Path(file))
+            before = _counts()
+            module = _load_file(Path(file))
             _loaded.add(path)
+            _warn_of_the_unregistered(file, module, registered=_counts() != before)
+
+
+def _counts() -> list[int]:
+    """How many ops, passes, rules and backends there are; emitters and architectures too where
+    their modules are loaded."""
+    from tfgraph.backends.base import backend_names
+    from tfgraph.ops import REGISTRY
+    from tfgraph.passes import PASSES, RulePass
+
+    rules = [len(cls.rules) for cls in PASSES.values() if issubclass(cls, RulePass)]
+    counts = [len(REGISTRY), len(PASSES), sum(rules), len(backend_names())]
+    for module, name in (
+        ("tfgraph.backends.tvm.lower", "_EMITTERS"),
+        ("tfgraph.hf.architecture", "_registry"),
+    ):
+        if module in sys.modules:
+            counts.append(len(vars(sys.modules[module])[name]))
+    return counts
+
+
+def _warn_of_the_unregistered(file: str | Path, module: ModuleType, *, registered: bool) -> None:
+    """Warn of a rule or pass of the file that nothing uses, and of a file that adds nothing."""
+    from tfgraph.passes import PASSES, Pass, Rule, RulePass
+
+    own = [(n, v) for n, v in vars(module).items() if not n.startswith("_")]
+    passes = {
+        name: value
+        for name, value in own
+        if isinstance(value, type)
+        and issubclass(value, Pass)
+        and value.__module__ == module.__name__
+    }
+    users = [*PASSES.values(), *passes.values()]
+    used = {id(r) for cls in users if issubclass(cls, RulePass) for r in cls.rules}
+    for name, value in passes.items():
+        if value not in PASSES.values():
+            log.warning("%s: the pass %s needs @register_pass above its class", file, name)
+            registered = True
+    for name, value in own:
+        if isinstance(value, Rule) and id(value) not in used:
+            log.warning('%s: the rule %s joins no pass: add_rule("PASS", %s)', file, name, name)
+            registered = True
+    if not registered:
+        log.warning("%s registers nothing: no op, rule, pass, backend or kernel", file)
 
 
 def _load_entry_point(group: str, point: EntryPoint) -> None:
@@ -86,7 +134,7 @@ def _load_entry_point(group: str, point: EntryPoint) -> None:
             add_rule(point.name.partition(".")[0], rule)
 
 
-def _load_file(path: Path) -> None:
+def _load_file(path: Path) -> ModuleType:
     """Run a Python file as a module, its folder first on the import path while it runs."""
     where = Location(str(path))
     if not path.is_file():
@@ -100,6 +148,7 @@ def _load_file(path: Path) -> None:
     sys.path.insert(0, str(path.resolve().parent))
     try:
         spec.loader.exec_module(module)
+        return module
     except TfgraphError as error:
         error.location = error.location or where
         raise
@@ -122,7 +171,7 @@ def blame(error: Exception) -> TfgraphError | None:
         file = frame.f_code.co_filename
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if package in _packages or _is_users(file):
-            blamed = TfgraphError(f"{type(error).__name__}: {error}", Location(file, line))
+            blamed = TfgraphError(f"{type(error).__name__}: {error}", Location(file, line), _TRACE)
             blamed.__cause__ = error
             return blamed
     return None

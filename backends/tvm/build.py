@@ -28,8 +28,13 @@ def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> lis
     """
     with tvm.transform.PassContext(opt_level=2, config={"tirx.disable_assert": not checks}):
         executable = relax.build(
-            mod, machine.target, relax_pipeline=_relax_pipeline(), tir_pipeline=_KERNEL_PIPELINE
+            mod, machine.target, relax_pipeline=relax_pipeline(), tir_pipeline=_KERNEL_PIPELINE
         )
+    return object_files(executable)
+
+
+def object_files(executable: Any) -> list[bytes]:
+    """The object files that TVM would hand to a linker, as bytes."""
     kept: list[bytes] = []
 
     def keep(_output: str, files: list[str], **_options: Any) -> None:
@@ -40,14 +45,18 @@ def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> lis
     return kept
 
 
-def _relax_pipeline() -> Any:
-    """TVM's default build pipeline without library dispatch and CUDA graphs, made reproducible."""
+def relax_pipeline(*kernel_passes: Any) -> Any:
+    """TVM's default build pipeline without library dispatch and CUDA graphs, made reproducible.
+
+    `kernel_passes` run while the module holds PrimFuncs, those that are called, and the calls.
+    """
     passes = relax.transform
     return tvm.transform.Sequential(
         [
             passes.LegalizeOps(),
             passes.RewriteDataflowReshape(),
             passes.DeadCodeElimination(),  # kernels of reshapes that have just become views
+            *kernel_passes,
             passes.ToNonDataflow(),
             passes.RemovePurityChecking(),
             passes.CallTIRRewrite(),

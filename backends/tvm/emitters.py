@@ -8,7 +8,7 @@ An emitter reads a node's values, calls a kernel, and puts the results:
         (y,) = low.call(kernel, [low.value(v) for v in node.inputs], [node.output.type])
         low.put(node.output, y)
 
-May import: lower, kernels, ops, ir.
+May import: lower, kernels, passes, ops, ir.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tfgraph.backends.tvm.lower import Lowered, Lowering, emitter
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType, Exact, Graph, Mask, Node, TensorType, Value, as_dim, product, tensor
 from tfgraph.ir import mask as masks
+from tfgraph.passes import NoMatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,22 +163,34 @@ def _is_window(graph: Graph, value: Value) -> bool:
         columns
         and value not in graph.output_values
         and node.inputs[0].type.shape[-1].is_const
-        and all(u.op == "attention" and _attention_fits(graph, u) for u in users)
+        and all(u.op == "attention" and not _attention_misfit(u) for u in users)
     )
 
 
 def _attention_fits(graph: Graph, node: Node) -> bool:
+    if reason := _attention_misfit(node):
+        raise NoMatch(reason)
+    return True
+
+
+def _attention_misfit(node: Node) -> str:
+    """Why the attention kernel cannot run a node; "" if it can."""
     q, k, v = node.inputs[:3]
-    if not all(x.type.dtype == DType.float32 for x in (q, k, v)):
-        return False
+    if other := [x for x in (q, k, v) if x.type.dtype != DType.float32]:
+        return f"the kernel takes float32, not {other[0].type.dtype.value}"
     heads, kv_heads = int(node.attrs["heads"]), int(node.attrs["kv_heads"])  # type: ignore[arg-type]
-    widths = [q.type.shape[-1], v.type.shape[-1]]
+    widths = q.type.shape[-1], v.type.shape[-1]
+    if not all(width.is_const for width in widths):
+        return "the width of heads is symbolic"
+    width = max(int(widths[0]) // heads, int(widths[1]) // kv_heads)
+    if width > _MAX_HEAD_SIZE:
+        return f"heads of {width} are wider than the kernel's {_MAX_HEAD_SIZE}"
     mask = next((o for o in node.operands if isinstance(o, Mask)), None)
-    return (
-        all(w.is_const for w in widths)
-        and max(int(widths[0]) // heads, int(widths[1]) // kv_heads) <= _MAX_HEAD_SIZE
-        and all(_mask_fits(part, k.type.shape[1]) for part in (mask.parts if mask else ()))
-    )
+    for part in mask.parts if mask else ():
+        if not _mask_fits(part, k.type.shape[1]):
+            shape = next(iter(part.tensors())).type
+            return f"the kernel cannot read a mask of {shape}, which has no element for each key"
+    return ""
 
 
 def _mask_fits(part: Mask, keys: Dim) -> bool:

@@ -7,7 +7,8 @@ no emitter claims through the generic kernels. May import: tvm, passes, ops, ir,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from tfgraph.backends.base import CompiledWeight
+from tfgraph.backends.memory import refuse_absurd_constant
 from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.kernels import Kernels
@@ -22,6 +24,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Graph, Node, TensorType, Value, map_operand, product
 from tfgraph.ops import FloatArray, expand
 from tfgraph.ops.evaluate import run_node
+from tfgraph.passes import Declined, NoMatch, PassReport
 
 NDArray = np.ndarray[Any, Any]
 Var = Any  # relax.Var
@@ -37,7 +40,8 @@ def emitter(
     when: Callable[[Graph, Node], bool] = lambda graph, node: True,
 ) -> Callable[[Emitter], Emitter]:
     """Decorator: the function emits these ops, for one target or for all; `when` may turn a node
-    down. A target's own emitter comes before one for all."""
+    down, with a reason that the user reads if it raises NoMatch. A target's own emitter comes
+    before one for all."""
 
     def add(function: Emitter) -> Emitter:
         for op in ops:
@@ -49,12 +53,24 @@ def emitter(
 
 def find_emitter(target: str, graph: Graph, node: Node) -> Emitter | None:
     """The emitter for a node, or None."""
+    found = _choose(target, graph, node)
+    return None if isinstance(found, str) else found
+
+
+def _choose(target: str, graph: Graph, node: Node) -> Emitter | str:
+    """The emitter for a node, or why there is none."""
+    reason = f"{target} has no kernel for it"
     for key in ((target, node.op), (None, node.op)):
         if key in _EMITTERS:
             function, when = _EMITTERS[key]
-            if when(graph, node):
-                return function
-    return None
+            try:
+                if when(graph, node):
+                    return function
+                types = ", ".join(str(v.type) for v in node.inputs)
+                reason = f"its kernel does not take {types}"
+            except NoMatch as no:
+                reason = str(no)
+    return reason
 
 
 @dataclass(frozen=True)
@@ -65,6 +81,16 @@ class Lowered:
     scalars: tuple[str, ...]
     weights: tuple[CompiledWeight, ...]
     graph: Graph
+    calls: Mapping[str, tuple[Node, ...]]
+    """The nodes of `graph` for which each kernel is called, in order; none where it copies."""
+    expanded: tuple[Declined, ...] = ()
+    """The nodes that run as their parts, and why."""
+
+    @property
+    def report(self) -> PassReport:
+        """What lowering did, as the passes tell it: kernels with their nodes, and `expanded`."""
+        nodes = {name: len(callers) for name, callers in self.calls.items() if callers}
+        return PassReport("lower", nodes, self.expanded)
 
 
 class Lowering:
@@ -72,7 +98,7 @@ class Lowering:
 
     def __init__(self, graph: Graph, weights: Mapping[str, NDArray], kernels: Kernels) -> None:
         self.kernels = kernels
-        self.graph = resolve(graph, kernels.target)
+        self.graph, self._expanded = resolve(graph, kernels.target)
         self.builder = relax.BlockBuilder()
         self.symbols = {name: tirx.Var(name, "int64") for name in sorted(_symbols(self.graph))}
         self.shared: dict[Any, Any] = {}
@@ -81,6 +107,8 @@ class Lowering:
         self._known: dict[str, NDArray] = {}
         self._values: dict[Value, Var] = {}
         self._kernels: dict[Any, Any] = {}
+        self._calls: dict[str, list[Node]] = {}
+        self._node: Node | None = None
         self._weights: dict[tuple[Value, str], tuple[CompiledWeight, Var]] = {}
 
     def run(self) -> Lowered:
@@ -92,20 +120,26 @@ class Lowering:
             self.symbols[name] = relax.Var(name, ir.PrimType("int64"))
         parameters = [self._parameter(v, scalars) for v in inputs]
         with self.builder.function("main"):
-            with self.builder.dataflow():
+            with _ended(self.builder), self.builder.dataflow():
                 for value, var in zip(inputs, parameters, strict=True):
                     whole = all(d.symbols.isdisjoint(scalars) for d in value.type.shape)
                     self.put(value, var if whole else self.reshape(var, value.type.shape))
                 for node in self.graph.nodes:
                     if not self.graph.weight_values.issuperset(node.outputs):
                         self._emit(node)
+                self._node = None
                 results = [self._output(o.value) for o in self.graph.outputs]
                 result = self.builder.emit_output(relax.Tuple(results))
             parameters += [self.symbols[name] for name in scalars]
             parameters += [var for _, var in self._weights.values()]
             self.builder.emit_func_output(result, parameters)
         return Lowered(
-            self.builder.get(), scalars, tuple(w for w, _ in self._weights.values()), self.graph
+            self.builder.get(),
+            scalars,
+            tuple(w for w, _ in self._weights.values()),
+            self.graph,
+            {name: tuple(dict.fromkeys(nodes)) for name, nodes in self._calls.items()},
+            self._expanded,
         )
 
     def value(self, value: Value) -> Var:
@@ -150,6 +184,7 @@ class Lowering:
         if value in self.graph.param_values:
             return self._arrays[value.name]
         node = self.graph.producer[value]
+        refuse_absurd_constant(node)
         known = {v.name: FloatArray(self.array(v)) for v in node.inputs}
         results = run_node(node, known, {}, FloatArray(np.zeros((), np.float64)))
         return results[node.outputs.index(value)].data
@@ -171,6 +206,9 @@ class Lowering:
         self, kernel: Any, arguments: Sequence[Any], results: Sequence[TensorType]
     ) -> tuple[Var, ...]:
         """Call a kernel; one variable for each result type."""
+        callers = self._calls.setdefault(kernel.name_hint, [])
+        if self._node is not None:
+            callers.append(self._node)
         types = [self.relax_type(t) for t in results]
         if len(types) == 1:
             return (self.builder.emit(relax.call_tir(kernel, list(arguments), types[0])),)
@@ -223,6 +261,7 @@ class Lowering:
         return relax.Var(value.name, relax.TensorType(sizes, value.type.dtype.value))
 
     def _emit(self, node: Node) -> None:
+        self._node = node
         function = find_emitter(self.kernels.target, self.graph, node)
         try:
             if function is not None:
@@ -247,9 +286,22 @@ class Lowering:
         return self.call(kernel, arguments, [value.type])[0]
 
 
-def resolve(graph: Graph, target: str) -> Graph:
-    """Expand ops that the target has no emitter for. Raises TfgraphError for one that nothing
-    runs, which says where to register an emitter."""
+@contextlib.contextmanager
+def _ended(builder: Any) -> Generator[None]:
+    """Ends the open block where an error leaves `function`, which does not; the builder would warn
+    of it on stderr when it is freed."""
+    try:
+        yield
+    except BaseException:
+        builder._end_block()
+        builder.end_scope()
+        raise
+
+
+def resolve(graph: Graph, target: str) -> tuple[Graph, tuple[Declined, ...]]:
+    """Expand ops that the target has no emitter for, and say which. Raises TfgraphError for one
+    that nothing runs, which says where to register an emitter."""
+    notes: list[Declined] = []
 
     def missing(node: Node) -> bool:
         return find_emitter(target, graph, node) is None and node.op not in SUPPORTED
@@ -257,9 +309,12 @@ def resolve(graph: Graph, target: str) -> Graph:
     while True:
         absent = [n for n in graph.nodes if missing(n)]
         if not absent:
-            return graph
+            return graph, tuple(notes)
         expanded = expand(graph, missing)
         for node in absent:
+            at = f"{', '.join(map(str, node.outputs))} = {node.op}"
+            reason = f"{_choose(target, graph, node)}: runs as its parts"
+            notes.append(Declined(node.op, at, reason, node.location))
             same = next((n for n in expanded.nodes if n.outputs == node.outputs), None)
             if same is not None and same.op == node.op:
                 raise TfgraphError(

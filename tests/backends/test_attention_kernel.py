@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from helpers.kernels import compile_kernels
+from helpers.tolerance import assert_close
 
 from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
 from tfgraph.backends.tvm.cpu.attention_mask import (
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from tfgraph.runtime.jit import Program
 
-TOLERANCE = 5e-6  # times the largest value of the case: exp2, and sums of up to 256 products
+LENGTH = 256  # scores are sums of up to 256 products; values are of size 1
 SIZES = [(1, 1), (1, 129), (2, 3), (3, 2), (7, 31), (9, 40), (31, 33), (32, 64), (33, 63), (64, 65)]
 SIZES += [(129, 129), (65, 7), (1, 300), (70, 200)]
 
@@ -247,7 +248,8 @@ def test_matches_formula_at_every_size(kernels: Program, name: str) -> None:
         x = Inputs(CASES[name], batch=1 + number % 3, s=s, t=t, seed=number)
         (out,) = kernels.call(name, x.arguments)
         want = reference(x)
-        assert np.abs(out - want).max() <= TOLERANCE * max(np.abs(want).max(), 1.0), (s, t)
+        scale = max(float(np.abs(want).max()), 1.0)
+        assert_close(out, want, length=LENGTH, scale=scale, name=f"{s}, {t}")
         empty = ~x.allowed.any(-1).transpose(0, 2, 1).repeat(CASES[name].value_width, -1)
         assert not out[empty].any(), (s, t)
 
@@ -322,7 +324,7 @@ def test_windows_of_one_merged_array() -> None:
     merged = np.concatenate([x.q, x.k, x.v], -1)
     with compile_kernels({"merged": kernel}, threads=2) as program:
         out = program.call("merged", [merged, merged, merged])[0]
-    assert np.abs(out - reference(x)).max() <= TOLERANCE
+    assert_close(out, reference(x), length=LENGTH, scale=1.0)
 
 
 @pytest.mark.parametrize("name", ["grouped", "everything"])
@@ -332,7 +334,8 @@ def test_code_for_avx2(name: str) -> None:
     with compile_kernels({name: kernel}, threads=2, machine=machine) as program:
         for s, t in [(1, 65), (17, 50), (33, 129)]:
             x = Inputs(case, batch=2, s=s, t=t, seed=s)
-            assert np.abs(program.call(name, x.arguments)[0] - reference(x)).max() <= TOLERANCE
+            (out,) = program.call(name, x.arguments)
+            assert_close(out, reference(x), length=LENGTH, scale=1.0)
 
 
 def test_two_lists_of_keys_are_refused() -> None:
@@ -354,7 +357,7 @@ def test_large_scores_do_not_overflow(kernels: Program) -> None:
     best = np.take_along_axis(v.transpose(0, 2, 1, 3), score.argmax(-1)[..., None], 2)
     got = out.reshape(1, 33, 2, 64).transpose(0, 2, 1, 3)
     assert clear.any()
-    assert np.abs(got - best)[clear].max() < 1e-6
+    assert_close(got[clear], best[clear])
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int64"])

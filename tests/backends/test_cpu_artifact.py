@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 from helpers.elf import needed_symbols
 from helpers.small_model import build_small, small_model
+from helpers.tolerance import assert_close
 
 import tfgraph
 from tfgraph.backends.base import Target
@@ -109,6 +111,7 @@ def test_no_path_or_host_is_in_it(artifact: Path) -> None:
         layout.WEIGHTS,
         "kernels/0.o",
         "kernels/1.o",
+        "kernels/main.py",
     ],
 )
 @pytest.mark.parametrize("place", ["first", "middle", "last"])
@@ -125,7 +128,8 @@ def test_a_flipped_bit_is_told_with_the_name_of_the_file(
 
 
 def test_all_files_are_among_those_that_were_damaged(artifact: Path) -> None:
-    assert set(contents(artifact)) == {
+    sources = {name for name in contents(artifact) if name.endswith(".py")}
+    assert set(contents(artifact)) - sources == {
         layout.MANIFEST,
         layout.GRAPH_BEFORE,
         layout.GRAPH,
@@ -297,5 +301,33 @@ def test_it_computes_what_the_reference_computes(artifact: Path) -> None:
             inputs = model.example({"batch": batch, "seq": seq})
             want, got = reference(**inputs), model(**inputs)
             for name, value in want.items():
-                scale = np.sqrt(np.mean(value.astype(np.float64) ** 2))
-                assert np.abs(got[name] - value).max() <= 1e-4 * scale, name
+                assert_close(got[name], value, length=2 * (3 * 32 + 64 + seq), name=name)
+
+
+def test_a_closed_model_is_called_by_its_name() -> None:
+    model = tfgraph.compile(small_model())
+    inputs = model.example({"batch": 1, "seq": 1})
+    model.close()
+    with pytest.raises(TfgraphError, match=r"^error: model small is closed$"):
+        model(**inputs)
+
+
+def test_a_file_is_no_artifact(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text("kind: encoder\n")
+    with pytest.raises(TfgraphError, match=r"model\.yaml is a file; an artifact is a folder") as e:
+        tfgraph.load(path)
+    assert e.value.hint == f"tfgraph compile {path} makes one"
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_what_cannot_be_lowered_leaves_no_warning_of_tvm(
+    target: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with tfgraph.graph("g") as g:
+        x = g.input("x", "f16", "n")
+        g.output("y", tfgraph.ops.exp(x + 1))
+    with pytest.raises(TfgraphError, match="add of f16 has no compiled kernel"):
+        tfgraph.build(g.build(), target, tmp_path / "g.tfgraph")
+    gc.collect()
+    assert capfd.readouterr() == ("", "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
@@ -35,6 +37,7 @@ def test_every_architecture_has_its_name_and_limits() -> None:
         ("", "sm_80"),
         ("compute_120", "sm_120"),
         ("sm_999", "sm_121"),
+        ("sm_101", "sm_110"),  # its name until CUDA 13
     ],
 )
 def test_an_unknown_architecture_is_refused(given: str, near: str) -> None:
@@ -60,6 +63,17 @@ def test_what_is_asked_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
         default_arch(None, "sm_1")
 
 
+def test_nvcc_knows_them_all() -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("no nvcc to ask")
+    listed = subprocess.run([nvcc, "--list-gpu-arch"], capture_output=True, text=True, check=True)
+    known = {name.replace("compute_", "sm_") for name in listed.stdout.split()}
+    if "sm_110" not in known:
+        pytest.skip("nvcc is older than CUDA 13, whose names these are")
+    assert set(ARCHITECTURES) <= known
+
+
 def no_library(_name: str) -> Any:
     raise OSError("libcuda.so.1: cannot open shared object file")
 
@@ -71,7 +85,13 @@ def test_without_a_gpu_the_default_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("capability", "expected"),
-    [((9, 0), "sm_90"), ((8, 8), "sm_87"), ((15, 0), "sm_121"), ((7, 0), "sm_80")],
+    [
+        ((9, 0), "sm_90"),
+        ((8, 8), "sm_88"),
+        ((11, 0), "sm_110"),
+        ((15, 0), "sm_121"),
+        ((7, 0), "sm_80"),
+    ],
 )
 def test_a_gpu_gets_the_newest_code_it_runs(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], expected: str

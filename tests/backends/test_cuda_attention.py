@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from helpers.cuda_on_cpu import CudaOnCpu
+from helpers.tolerance import assert_close, assert_within, relative
 
 from tfgraph.backends.tvm.cuda.arch import parse_arch
-from tfgraph.backends.tvm.cuda.attention import AttentionShape, attention
+from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.emit import emit_kernels
 from tfgraph.backends.tvm.cuda.mask import (
     Alibi,
@@ -29,12 +30,12 @@ from tfgraph.backends.tvm.cuda.mask import (
     Window,
 )
 from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
+from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-TOLERANCE = 1e-5  # times the root mean square of the result; scores have up to 256 terms
 PAST = 9
 
 
@@ -182,14 +183,6 @@ def reference(
     return out.reshape(batch, queries, -1)
 
 
-def assert_close(got: np.ndarray, want: np.ndarray) -> None:
-    assert np.array_equal(np.isnan(got), np.isnan(want)), "NaN at other places"
-    finite = ~np.isnan(want)
-    bound = TOLERANCE * np.sqrt(np.mean(np.square(want[finite])))
-    worst = np.max(np.abs(got[finite] - want[finite]))
-    assert worst <= bound, f"off by {worst}, allowed {bound}"
-
-
 def inputs_of(
     case: Case, sizes: tuple[int, int, int], rng: np.random.Generator
 ) -> tuple[list[np.ndarray], list[np.ndarray], list[int]]:
@@ -211,7 +204,10 @@ def test_attention(kernels: CudaOnCpu, name: str) -> None:
         tensors, arrays, scalars = inputs_of(case, sizes, rng)
         (got,) = kernels(name, *tensors, *arrays, *scalars)
         want = reference(case, *tensors, arrays)
-        assert_close(got, want)
+        # Scores are of size 0.3 sqrt(width), and their rounding errors are relative to that; in a
+        # weight, exp of a score, they are relative to 1. The other errors are those of the sums.
+        share = (1 + 0.3 * case.width**0.5) * relative("float32", case.width + sizes[2])
+        assert_within(got, want, share * np.sqrt(np.mean(want[np.isfinite(want)] ** 2)), str(sizes))
         empty = ~want.any(-1)
         assert not got[empty].any(), "a row that may attend to nothing is zeros"
 
@@ -250,7 +246,7 @@ def test_a_merged_projection(tmp_path: Path) -> None:
     (got,) = run("merged", merged, merged, merged)
     case = Case(heads=4, kv_heads=2)
     want = reference(case, merged[..., 20:52], merged[..., 53:69], merged[..., 2:18], [])
-    assert_close(got, want)
+    assert_close(got, want, length=8 + 37)
 
 
 def test_large_scores_do_not_overflow(kernels: CudaOnCpu) -> None:
@@ -259,8 +255,8 @@ def test_large_scores_do_not_overflow(kernels: CudaOnCpu) -> None:
     tensors[0] *= 1000
     (got,) = kernels("plain", *tensors)
     want = reference(CASES["plain"], *tensors, arrays)
-    # Scores near 1,000 are rounded to 6e-5, and so are the weights' relative errors.
-    assert np.max(np.abs(got - want)) < 1e-2
+    # Scores reach 4,000; what rounds them is a relative error of the weights.
+    assert_within(got, want, 4000 * relative("float32", 8))
     assert np.isfinite(got).all()
 
 
@@ -274,7 +270,7 @@ def test_no_array_grows_with_the_square_of_the_length(kernels: CudaOnCpu) -> Non
         assert kernel.static_shared_bytes <= 48 * 1024
         assert kernel.block == (256, 1, 1)
     assert len(kernels.kernels) == len(CASES)
-    sizes = re.findall(r"^ *(?:__shared__ )?alignas\(64\) \w+ \w+\[(.*?)\];", kernels.source, re.M)
+    sizes = re.findall(r"^ *(?:__shared__ )?\w+ \w+\[(.*?)\];", kernels.source, re.M)
     assert sizes
     assert all(size.isdigit() for size in sizes)
     assert "malloc" not in kernels.source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 from helpers.cuda_on_cpu import CudaOnCpu
 
-from tfgraph.backends.tvm.cuda.attention import AttentionShape, attention
+from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.gemm import linear
 from tfgraph.backends.tvm.cuda.mask import Causal
 from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.norm import layer_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
+from tfgraph.backends.tvm.kernels import AttentionShape
 
 BARRIER = "__syncthreads();"
 
@@ -73,16 +75,14 @@ def test_every_barrier_is_needed_and_its_loss_is_seen(name: str, tmp_path: Path)
 
 def test_a_write_outside_of_an_array_is_seen(tmp_path: Path) -> None:
     function, inputs = kernel_and_inputs("softmax")
-    run = CudaOnCpu(
-        {"softmax": function}, tmp_path, lambda s: s.replace("out_ptr[", "out_ptr[1 + ")
-    )
+    run = CudaOnCpu({"softmax": function}, tmp_path, lambda s: re.sub(r"\bout\[", "out[1 + ", s))
     with pytest.raises(AssertionError, match="wrote outside"):
         run("softmax", *inputs)
 
 
 def test_a_read_outside_of_an_array_is_seen(tmp_path: Path) -> None:
     function, inputs = kernel_and_inputs("softmax")
-    run = CudaOnCpu({"softmax": function}, tmp_path, lambda s: s.replace("x_ptr[", "x_ptr[1 + "))
+    run = CudaOnCpu({"softmax": function}, tmp_path, lambda s: re.sub(r"\bx\[", "x[1 + ", s))
     (got,) = run("softmax", *inputs)
     assert np.isnan(got[-1]).any()
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.cuda_on_cpu import CudaOnCpu
 from helpers.op_samples import Sample, own_ops
+from helpers.tolerance import UNIT
 from tvm import relax, tirx
 
 import tfgraph.ops as ops
@@ -34,8 +35,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 HAND_WRITTEN = {"linear", "layer_norm", "rms_norm"}  # these have no generic kernel
 DTYPES = (DType.float32, DType.int64, DType.int32, DType.bool_)
-UNIT = 2.0**-24  # the unit roundoff of float32
-# Sums of n numbers: their error is at most n * UNIT times the sum of absolute values.
+U = UNIT["float32"]
+# Sums of n numbers: their error is at most n * U times the sum of absolute values.
 SUMS = {"sum", "mean", "cumsum", "matmul", "softmax"}
 FUNCTIONS = {"exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "pow", "div"}
 
@@ -116,13 +117,13 @@ def _assert_close(node: Node, got: Array, want: Array, inputs: Sequence[Array]) 
             bound = 4 * np.spacing(np.abs(want), dtype=np.float32).astype(np.float64)
         elif node.op == "softmax":
             n = inputs[0].shape[node.attrs["axis"]]  # type: ignore[call-overload]
-            bound = (n + 16) * 2 * UNIT * np.abs(reference) + 1e-40
+            bound = (n + 16) * 2 * U * np.abs(reference) + 1e-40
         elif node.op in SUMS:
             bound = np.float64(_sum_bound(node, inputs))
         elif node.op == "mask":  # scores + bias + distance * slope, each rounded
-            bound = 8 * UNIT * (np.abs(reference) + 64)
+            bound = 8 * U * (np.abs(reference) + 64)
         elif any(operand not in node.inputs for operand in node.operands):
-            bound = 2 * UNIT * np.abs(reference) + 1e-44  # the scalar is rounded as well
+            bound = 2 * U * np.abs(reference) + 1e-44  # the scalar is rounded as well
         finite = np.isfinite(reference)
         np.testing.assert_array_equal(got[~finite], want[~finite])
         error = np.abs(got.astype(np.float64) - reference)
@@ -131,15 +132,15 @@ def _assert_close(node: Node, got: Array, want: Array, inputs: Sequence[Array]) 
 
 
 def _sum_bound(node: Node, inputs: Sequence[Array]) -> Array:
-    """n * UNIT * sum |x| over the axis, or over all of x where that is simpler."""
+    """n * U * sum |x| over the axis, or over all of x where that is simpler."""
     x = np.abs(inputs[0].astype(np.float64))
     if node.op == "matmul":
         y = np.abs(inputs[1].astype(np.float64))
-        return np.asarray((x.shape[-1] + 1) * UNIT * (x @ y))
+        return np.asarray((x.shape[-1] + 1) * U * (x @ y))
     axis = int(node.attrs["axis"])  # type: ignore[arg-type]
     n = x.shape[axis]
     total = x.sum(axis, keepdims=node.op == "cumsum" or bool(node.attrs.get("keepdims")))
-    return np.asarray((n + 2) * UNIT * (total / n if node.op == "mean" else total))
+    return np.asarray((n + 2) * U * (total / n if node.op == "mean" else total))
 
 
 @cache

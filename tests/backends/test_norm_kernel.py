@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from helpers.kernels import compile_kernels
+from helpers.tolerance import UNIT, assert_close, assert_within, relative
 
 from tfgraph.backends.tvm.cpu.norm import norm
 from tfgraph.backends.tvm.cpu.softmax import softmax
@@ -78,8 +79,7 @@ def test_norm_matches_formula(norms: Program, name: str) -> None:
         arrays = inputs(ONE_RESULT[name], rows, seed=rows)
         (out,) = norms.call(name, list(arrays.values()))
         want = reference(ONE_RESULT[name], arrays)[1]
-        # Where two summands nearly cancel (width 2, 3) the float32 sum itself is off by more.
-        assert np.abs(out - want).max() <= 4e-6 * max(1.0, np.abs(want).max()), rows
+        assert_close(out, want, length=ONE_RESULT[name].width + 8, name=f"{rows} rows")
 
 
 @pytest.mark.parametrize("name", TWO_RESULTS)
@@ -90,8 +90,8 @@ def test_norm_returns_the_sum_too(name: str) -> None:
             arrays = inputs(shape, rows, seed=rows)
             total, out = program.call(name, list(arrays.values()))
             exact, want = reference(shape, arrays)
-            assert np.abs(total - exact).max() <= 1e-6
-            assert np.abs(out - want).max() <= 3e-6 * max(1.0, np.abs(want).max())
+            assert_close(total, exact, length=2)
+            assert_close(out, want, length=shape.width + 8)
 
 
 @pytest.mark.parametrize("width", [7, 64, 384])
@@ -102,7 +102,8 @@ def test_layer_norm_with_a_mean_far_larger_than_the_spread(norms: Program, width
         a = (mean + spread * random.standard_normal((9, width))).astype(np.float32)
         arrays = {"a": a, "scale": np.ones(width, np.float32), "bias": np.zeros(width, np.float32)}
         (out,) = norms.call(f"layer{width}", list(arrays.values()))
-        assert np.abs(out - reference(shape, arrays)[1]).max() <= 3e-6, (mean, spread)
+        want = reference(shape, arrays)[1]
+        assert_close(out, want, length=min(width, 128), name=f"{mean}, {spread}")
 
 
 def test_rms_norm_of_very_large_and_very_small_values(norms: Program) -> None:
@@ -111,7 +112,7 @@ def test_rms_norm_of_very_large_and_very_small_values(norms: Program) -> None:
         arrays["a"] *= np.float32(size)
         (out,) = norms.call("rms129", list(arrays.values()))
         want = reference(ONE_RESULT["rms129"], arrays)[1]
-        assert np.abs(out - want).max() <= 3e-6 * np.abs(want).max()
+        assert_close(out, want, length=129)
 
 
 def test_constant_rows_give_the_shift(norms: Program) -> None:
@@ -138,10 +139,10 @@ def test_code_for_avx2() -> None:
     arrays = inputs(ONE_RESULT["parts_absh"], 9, seed=6)
     with compile_kernels(kernels, threads=2, machine=machine) as program:
         out = program.call("norm", list(arrays.values()))[0]
-        assert np.abs(out - reference(ONE_RESULT["parts_absh"], arrays)[1]).max() <= 4e-6
+        assert_close(out, reference(ONE_RESULT["parts_absh"], arrays)[1], length=50)
         exact = np.exp(arrays["a"].astype(np.float64))
         exact /= exact.sum(-1, keepdims=True)
-        assert np.abs(program.call("softmax", [arrays["a"]])[0] - exact).max() <= 1e-6
+        assert_close(program.call("softmax", [arrays["a"]])[0], exact, length=50)
 
 
 def test_norm_keeps_nan_to_its_row(norms: Program) -> None:
@@ -163,10 +164,11 @@ def test_softmax_matches_formula(softmaxes: Program, width: int) -> None:
         exact = np.exp(-gap) / np.exp(-gap).sum(-1, keepdims=True)
         for name in names:
             (out,) = softmaxes.call(name, [x])
-            assert np.abs(out - exact).max() <= 1e-6
+            assert_close(out, exact, length=16, scale=1.0)
             normal = exact > 1e-37  # the gap is rounded, which exp turns into a relative error
             error = np.abs(out[normal] / exact[normal] - 1)
-            assert (error <= gap[normal] * 2.0**-24 + 1e-6).all()
+            bound = gap[normal] * UNIT["float32"] + relative("float32", 16)
+            assert_within(error, np.zeros_like(error), bound)
 
 
 @pytest.mark.parametrize("name", ["any", "s33"])
@@ -179,6 +181,6 @@ def test_softmax_of_empty_and_not_finite_rows(softmaxes: Program, name: str) -> 
     assert np.array_equal(out[1], np.zeros(33))
     assert np.isnan(out[2]).all()
     assert np.isnan(out[3]).any()
-    assert np.allclose(out[[0, 4, 5]].sum(-1), 1.0, atol=1e-6)
+    assert_close(out[[0, 4, 5]].sum(-1), np.ones(3), length=33)
     alone = softmaxes.call(name, [x[5:]])[0]
     assert np.array_equal(alone.view(np.int32), out[5:].view(np.int32))

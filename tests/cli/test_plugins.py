@@ -27,20 +27,6 @@ graph c(%x: f32[3]) {
 """
 
 
-@pytest.fixture(autouse=True)
-def restored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What plugins register goes when the test is over."""
-    from tfgraph.ops import REGISTRY
-    from tfgraph.passes import PASSES, FuseAddNorm
-
-    for registry in (REGISTRY, PASSES):
-        saved = dict(registry)
-        for name in saved:
-            monkeypatch.setitem(registry, name, saved[name])
-    monkeypatch.setattr("tfgraph.backends.base._REGISTERED", {})
-    monkeypatch.setattr(FuseAddNorm, "rules", list(FuseAddNorm.rules))
-
-
 def test_an_op_from_a_file(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "cube.py").write_text(CUBE)
     (tmp_path / "c.tfg").write_text(MODEL.replace("NAME", "cube_of_plugin"))
@@ -63,6 +49,90 @@ def test_a_plugin_that_fails_is_blamed_at_its_line(
     assert tfgraph("inspect", "tiny.tfg", "--plugin", "bad.py").err.startswith(
         "bad.py:1:5: error: not Python: invalid syntax\n"
     )
+
+
+BODY = """
+from tfgraph.ops import Array, op
+from tfgraph.ops.infer import like_first
+
+@op(infer=like_first)
+def mistaken_op(x: Array, /) -> Array:
+    return x.no_such_thing
+"""
+RULE = """
+from tfgraph.passes import add_rule, call, rule, var
+
+@rule(call("softmax", var("x")))
+def mistaken(x):
+    return x.no_such_thing
+add_rule("simplify", mistaken)
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "line", "place"),
+    [
+        (BODY, "run m.tfg --target numpy", "plug.py:7"),
+        (BODY, "compare m.tfg", "plug.py:7"),
+        (RULE, "inspect tiny.tfg --fused", "plug.py:6"),
+    ],
+)
+def test_a_mistake_that_shows_later_is_blamed_at_its_line_too(
+    tfgraph: Callable[..., Any], tmp_path: Path, code: str, line: str, place: str
+) -> None:
+    (tmp_path / "plug.py").write_text(code)
+    (tmp_path / "m.tfg").write_text(MODEL.replace("NAME", "mistaken_op"))
+    result = tfgraph(*line.split(), "--plugin", "plug.py")
+    assert result.code == 2
+    first, source, hint = result.err.splitlines()
+    assert first.startswith(f"{place}: error: AttributeError: ")
+    assert source == "        return x.no_such_thing"
+    assert hint == "hint: -v shows the traceback"
+    assert "Traceback" in tfgraph(*line.split(), "--plugin", "plug.py", "-v").err
+
+
+def test_a_mistake_in_a_body_that_a_model_file_defines(
+    tfgraph: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "m.py").write_text(
+        BODY + "from tfgraph import graph\nwith graph('g') as g:\n"
+        "    g.output('y', mistaken_op(g.input('x', 'f32', 3)))\n"
+    )
+    result = tfgraph("run", "m.py:g", "--target", "numpy")
+    assert (result.code, result.err.partition(" ")[0]) == (2, "m.py:7:")
+
+
+def test_what_a_python_file_prints_is_no_result(
+    tfgraph: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "noisy.py").write_text(
+        "print('loaded')\nfrom tfgraph import graph, ops\nwith graph('g') as g:\n"
+        "    g.output('y', ops.relu(g.input('x', 'f32', 3)))\n"
+    )
+    (tmp_path / "plug.py").write_text("print('plugged')\n" + CUBE)
+    result = tfgraph("inspect", "noisy.py:g", "--plugin", "plug.py", "--json")
+    assert result.json["nodes"] == 1
+    assert result.err == "plugged\nloaded\n"
+
+
+def test_an_artifact_that_needs_an_extension_to_be_shown_says_so(
+    tfgraph: Callable[..., Any], tmp_path: Path
+) -> None:
+    from tfgraph import plugins
+    from tfgraph.ops import REGISTRY
+
+    (tmp_path / "cube.py").write_text(CUBE)
+    (tmp_path / "c.tfg").write_text(MODEL.replace("NAME", "cube_of_plugin"))
+    assert tfgraph("compile", "c.tfg", "--plugin", "cube.py", "-o", "art").code == 0
+    del REGISTRY["cube_of_plugin"]
+    plugins._loaded.clear()
+    for spec in ("art", "c.tfg"):
+        result = tfgraph("inspect", spec)
+        assert result.code == 2
+        assert "unknown op 'cube_of_plugin'" in result.err
+        assert "--plugin FILE loads" in result.err.splitlines()[-1]
+    assert tfgraph("run", "art").code == 0
+    assert tfgraph("inspect", "art", "--plugin", "cube.py").code == 0
 
 
 ENTRY_POINTS = """\
@@ -138,3 +208,41 @@ def test_an_installed_extension_that_fails_is_left_out_with_a_warning(
         "No module named 'no_such_module'\n"
     )
     assert tfgraph("--help").err == ""
+
+
+UNREGISTERED = """
+from tfgraph.passes import Rule, RulePass, call, rule, var
+
+@rule(call("neg", call("neg", var("x"))))
+def twice(x):
+    return x
+"""
+PASS = """
+class Twice(RulePass):
+    name = "twice"
+    rules = [twice]
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "warning"),
+    [
+        ("x = 1\n", "plug.py registers nothing: no op, rule, pass, backend or kernel"),
+        (UNREGISTERED, 'plug.py: the rule twice joins no pass: add_rule("PASS", twice)'),
+        (UNREGISTERED + PASS, "plug.py: the pass Twice needs @register_pass above its class"),
+        (CUBE + UNREGISTERED, 'plug.py: the rule twice joins no pass: add_rule("PASS", twice)'),
+        (UNREGISTERED + "from tfgraph.passes import add_rule\nadd_rule('simplify', twice)\n", None),
+        (UNREGISTERED + PASS + "from tfgraph.passes import register_pass\nregister_pass(Twice)\n",
+         None),
+        ("from tfgraph.backends import register_backend\n"
+         "from tfgraph.backends.numpy import NumpyBackend\n"
+         "register_backend('other', NumpyBackend)\n", None),
+    ],
+)  # fmt: skip
+def test_what_a_file_does_not_register(
+    tfgraph: Callable[..., Any], tmp_path: Path, code: str, warning: str | None
+) -> None:
+    (tmp_path / "plug.py").write_text(code)
+    result = tfgraph("inspect", "tiny.tfg", "--plugin", "plug.py")
+    assert result.code == 0
+    assert result.err == (f"warning: {warning}\n" if warning else "")

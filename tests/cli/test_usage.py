@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -33,12 +35,31 @@ error: invalid value for '--threads': should be greater than or equal to 1
 hint: see `tfgraph run --help`
 """,
     "inspect tiny.tfg --format svg": """\
-error: invalid value for '--format' / '-f': 'svg' is not one of 'text', 'dot', 'mermaid'
+error: invalid value for '--format' / '-f': 'svg' is not one of 'text', 'dot', 'mermaid', 'yaml'
 hint: see `tfgraph inspect --help`
 """,
     "compile tiny.tfg --target cdua": """\
 error: unknown target 'cdua'
 hint: did you mean 'cuda'?
+""",
+    "compile tiny.tfg --target gpu": """\
+error: unknown target 'gpu'
+hint: did you mean 'cuda'?
+""",
+    "compile tiny.tfg --passes cse{k=2}": """\
+error: pass cse has no option 'k'
+hint: it has none
+""",
+    "compile -": """\
+-: error: cannot read the model: this is not a file
+hint: models are read from files, not from standard input or a pipe: write it to one
+""",
+    "run tiny.tfg --target numpy --save tiny.tfg": """\
+error: cannot write tiny.tfg: it is a file
+hint: --save names a folder
+""",
+    "run tiny.tfg --target numpy --save tiny.tfg/o": """\
+error: cannot write tiny.tfg/o: Not a directory
 """,
     "compile tiny.tfg --target cpu --arch sm_80": """\
 error: --arch is for --target cuda, not cpu
@@ -46,8 +67,8 @@ hint: --mcpu names a CPU
 """,
     "compile tiny.tfg --target cuda --mcpu znver4": "error: --mcpu is for --target cpu, not cuda\n",
     "compile tiny.tfg --target cuda --arch sm_1": """\
-error: unknown CUDA architecture 'sm_1'; known are sm_75, sm_80, sm_86, sm_87, sm_89, sm_90, \
-sm_100, sm_101, sm_103, sm_120, sm_121
+error: unknown CUDA architecture 'sm_1'; known are sm_75, sm_80, sm_86, sm_87, sm_88, sm_89, \
+sm_90, sm_100, sm_103, sm_110, sm_120, sm_121
 hint: did you mean 'sm_75'?
 """,
     "compile tiny.tfg --passes fuse-attn": """\
@@ -95,13 +116,6 @@ hint: `tfgraph compare` names the first value that differs
 }
 
 
-@pytest.fixture
-def backend_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests register backends, which the hints would name."""
-    monkeypatch.setattr("tfgraph.backends.base._REGISTERED", {})
-
-
-@pytest.mark.usefixtures("backend_free")
 @pytest.mark.parametrize("line", MISTAKES)
 def test_a_mistake_is_explained(tfgraph: Callable[..., Any], line: str, tmp_path: Path) -> None:
     result = tfgraph(*line.split())
@@ -139,6 +153,49 @@ def test_a_target_or_arch_of_the_model_file_has_its_place(
     assert error.startswith("m.yaml:5:7: error: unknown CUDA architecture 'sm_1'")
 
 
+@pytest.mark.parametrize(
+    ("line", "message", "hint"),
+    [
+        ("target: tpu", "unknown target 'tpu'", "did you mean 'cpu'?"),
+        ("target: gpu", "unknown target 'gpu'", "did you mean 'cuda'?"),
+        ("arch: sm_81", "unknown CUDA architecture 'sm_81'", "did you mean 'sm_80'?"),
+    ],
+)
+def test_settings_of_the_model_file_are_checked_where_they_are_not_used(
+    tfgraph: Callable[..., Any], tmp_path: Path, line: str, message: str, hint: str
+) -> None:
+    (tmp_path / "m.yaml").write_text(f"layers: 1\nwidth: 8\n{line}\n")
+    error = tfgraph("inspect", "m.yaml").err
+    assert f"m.yaml:3:{line.index(' ') + 2}: error: {message}" in error
+    assert f"hint: {hint}\n" in error
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+@pytest.mark.parametrize(
+    ("line", "target"),
+    [
+        ("compile", "cpu"),
+        ("compile --target cuda", "cuda"),
+        ("run --save o", "cpu"),
+        ("compare", "cpu"),
+    ],
+)
+def test_a_dtype_that_the_target_does_not_run(
+    tfgraph: Callable[..., Any], tmp_path: Path, dtype: str, line: str, target: str
+) -> None:
+    (tmp_path / "m.yaml").write_text(f"layers: 1\nwidth: 8\ndtype: {dtype}\n")
+    verb, *options = line.split()
+    result = tfgraph(verb, "m.yaml", *options)
+    assert (result.code, result.err) == (
+        2,
+        f"m.yaml:3:8: error: dtype: {dtype} does not run on {target}\n"
+        f"    dtype: {dtype}\n"
+        "           ^\n"
+        f"hint: dtype: float32 does; `tfgraph run --target numpy` takes {dtype}\n",
+    )
+    assert tfgraph("run", "m.yaml", "--save", "o", "--target", "numpy").code == 0
+
+
 def test_control_characters_do_not_reach_the_terminal(tfgraph: Callable[..., Any]) -> None:
     result = tfgraph("run", "no\x1b[31mne.yaml")
     assert result.code == 2
@@ -157,6 +214,22 @@ def test_help_lists_the_verbs_and_every_verb_has_the_common_options(
             for option in ("--json", "-v,", "-q,", "--no-color", "--version", "--plugin"):
                 assert option in text, (verb, option)
     assert tfgraph().code == 2
+
+
+def test_usage_is_written_for_people(tfgraph: Callable[..., Any]) -> None:
+    assert "tfgraph init [OPTIONS] [FILE]\n" in tfgraph("init", "--help").out
+    assert "<int" not in tfgraph("run", "--help").out
+    assert "..." not in tfgraph("import", "--help").out.partition("Commands:")[2]
+
+
+def test_the_page_of_the_command_line_has_every_verb_and_exit_code() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    assert [f"## {verb}" for verb in VERBS if f"\n## {verb}\n" not in page] == []
+    classes = (TfgraphError, CheckFailed, MissingTool)
+    for code in {*(c.exit_code for c in classes), 0, 70, 130, 141, 143}:
+        assert f"\n| {code} |" in page
+    for kind in classes:
+        assert f"`{kind.code}`" in page
 
 
 def test_the_version_is_told_everywhere(tfgraph: Callable[..., Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.tolerance import assert_close
 
 import tfgraph
 from tfgraph.text import parse_graph
@@ -23,7 +24,7 @@ def test_a_window_that_is_open_on_both_sides_hides_nothing(mask: str) -> None:
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights = weights * np.tril(np.ones((9, 9))) if "causal" in mask else weights
     want = weights / weights.sum(-1, keepdims=True) @ x
-    np.testing.assert_allclose(run(x=x)["y"], want, rtol=0, atol=1e-5)
+    assert_close(run(x=x)["y"], want, length=4 + 9)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,13 +11,17 @@ import pytest
 from helpers.fuzz_blocks import RECIPES
 from helpers.fuzz_check import POINTS, Judge, merge, merged_feeds, untold
 from helpers.fuzz_graphs import random_case
+from helpers.fuzz_seeds import seeds_that_ran
 from helpers.fuzz_shrink import failures, save
 
 from tfgraph import ops
 from tfgraph.backends.base import Backend, register_backend
 from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.cli import main
 from tfgraph.ir import Exact, exact
+from tfgraph.model import read_model
 from tfgraph.ops import graph
+from tfgraph.text import parse_graph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,15 +55,18 @@ class Raising(Backend):
 
 
 @pytest.fixture(autouse=True)
-def backends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfgraph.backends.base._REGISTERED", {})
+def backends() -> None:
     for backend in (Broken, Raising):
         register_backend(backend.name, backend)
 
 
 @pytest.mark.parametrize(("backend", "op"), [("broken", "softmax"), ("raising", "cumsum")])
 def test_a_planted_fault_is_found_and_shrunk_to_its_op(
-    backend: str, op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    backend: str,
+    op: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     cases = [random_case(seed, RECIPES) for seed in range(40)]
@@ -73,7 +81,22 @@ def test_a_planted_fault_is_found_and_shrunk_to_its_op(
     (folder,) = tmp_path.iterdir()
     assert f"seed {found[0].seed}" in text
     assert str(folder) in text
-    assert (folder / "graph.tfg").exists()
+    graph = parse_graph((folder / "graph.tfg").read_text("utf-8"))
+    assert read_model(folder / "model.yaml").graph == graph
+    (command,) = [line for line in text.splitlines() if line.startswith("tfgraph compare")]
+    code = main(shlex.split(command)[1:])
+    out, err = capsys.readouterr()
+    assert (code == 1 and "broken" in out) or (code and "the compiler fell over" in err)
+
+
+def test_the_seeds_of_a_run_are_named() -> None:
+    name = "tests/fuzz/test_{0}.py::test_{0}[seeds {1}]"
+    ran = [name.format("schemas", "500-624"), name.format("blocks", "125-249")]
+    ran += [name.format("blocks", "0-124"), name.format("blocks", "400-409"), "test_x.py::test_x"]
+    assert seeds_that_ran(ran) == [
+        "blocks: 260 graphs, seeds 0 to 249, 400 to 409",
+        "schemas: 125 graphs, seeds 500 to 624",
+    ]
 
 
 def test_graphs_follow_from_their_seeds() -> None:
@@ -114,9 +137,7 @@ def cancellation(extra: Exact | None) -> Graph:
 
 
 @pytest.mark.parametrize(("error", "right"), [(3e-8, True), (1e-6, False)])
-def test_rounding_is_told_from_an_error(
-    error: float, right: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rounding_is_told_from_an_error(error: float, right: bool) -> None:
     class Off(Backend):
         """The reference, and an error on top."""
 

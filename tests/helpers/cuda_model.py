@@ -6,11 +6,12 @@ from typing import Any
 
 from tvm import relax, tirx
 
-from tfgraph.backends.tvm.cuda.attention import AttentionShape, attention
+from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.gemm import linear
 from tfgraph.backends.tvm.cuda.mask import KeyMask
 from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.norm import layer_norm
+from tfgraph.backends.tvm.kernels import AttentionShape
 
 WIDTH, HEADS, HIDDEN = 64, 4, 96
 ROWS = ("batch", "seq")

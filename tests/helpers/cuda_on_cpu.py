@@ -87,7 +87,8 @@ class CudaOnCpu:
         return outputs
 
     def launch(self, name: str, arguments: Mapping[str, np.ndarray | int]) -> None:
-        """Launch one kernel on arguments by name; arrays are changed in place."""
+        """Launch one kernel on arguments by name, arrays by name and `_ptr`, which are changed in
+        place: a size and an array may have one name."""
         kernel = self.kernels[name]
         ascending = self._launch(kernel, arguments, descending=False)
         descending = self._launch(kernel, arguments, descending=True)
@@ -110,6 +111,8 @@ class CudaOnCpu:
         symbols: dict[str, int] = {}
         values: list[object] = [int(descending)]
         for parameter, kind in kernel.parameters:
+            pointer = f"{parameter.removesuffix('_ptr')}_ptr"
+            parameter = pointer if kind.endswith("*") else parameter
             value = arguments[parameter]
             if isinstance(value, np.ndarray):
                 assert f"{value.dtype}*" == kind, f"{parameter} is {value.dtype}"

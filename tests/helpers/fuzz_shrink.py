@@ -14,6 +14,7 @@ from helpers.fuzz_check import POINTS, Judge, Wrong, merge, merged_feeds, only, 
 
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.ir import Fill, Graph, Input, Node, Output, Value
+from tfgraph.model import dump_yaml
 from tfgraph.text import print_graph
 from tfgraph.weights import Seeded
 
@@ -172,11 +173,39 @@ def _without(graph: Graph, gone: Node, instead: Value) -> Graph:
     return replace(graph, nodes=nodes, outputs=outputs)
 
 
+def _with_named_inputs(failure: Failure) -> Failure:
+    """The same failure; inputs that were results, `7`, get names that model files allow, `v7`."""
+    graph = failure.graph
+    taken = {value.name for value in graph.values()}
+    names = {name: name for name in failure.arrays}
+    for name in filter(str.isdigit, names):
+        new = f"v{name}"
+        while new in taken:
+            new = f"v{new}"
+        taken.add(new)
+        names[name] = new
+
+    def renamed(value: Value) -> Value:
+        return replace(value, name=names.get(value.name, value.name))
+
+    graph = replace(
+        graph,
+        inputs=tuple(replace(i, value=renamed(i.value)) for i in graph.inputs),
+        nodes=tuple(n.map_values(renamed) for n in graph.nodes),
+        outputs=tuple(replace(o, value=renamed(o.value)) for o in graph.outputs),
+    )
+    arrays = {names[name]: array for name, array in failure.arrays.items()}
+    return replace(failure, graph=graph, arrays=arrays)
+
+
 def save(failure: Failure, backend: str) -> str:
-    """Write the graph and its inputs; what a person needs to see it again."""
+    """Write the graph, as a model file and as text, and its inputs; what a person needs to see it
+    again."""
+    failure = _with_named_inputs(failure)
     folder = Path(tempfile.mkdtemp(prefix=f"tfgraph-fuzz-{failure.seed}-"))
     text = print_graph(failure.graph)
-    (folder / "graph.tfg").write_text(text)
+    (folder / "graph.tfg").write_text(text, "utf-8")
+    (folder / "model.yaml").write_text(dump_yaml(failure.graph), "utf-8")
     inputs = ""
     for i, (name, array) in enumerate(failure.arrays.items()):
         np.save(folder / f"x{i}.npy", array)
@@ -186,5 +215,5 @@ def save(failure: Failure, backend: str) -> str:
     return (
         f"seed {failure.seed}, output {failure.wrong.output or '(none)'}: {failure.wrong.why}\n"
         f"sizes {dict(failure.sizes)}; saved in {folder}\n"
-        f"tfgraph compare {folder}/graph.tfg --backends numpy,{backend}{inputs}\n{text}"
+        f"tfgraph compare {folder}/model.yaml --backends numpy,{backend}{inputs}\n{text}"
     )

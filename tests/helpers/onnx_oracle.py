@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from helpers.tolerance import UNIT
 from onnx import ValueInfoProto, helper
 from onnx.reference import ReferenceEvaluator
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     NDArray = np.ndarray[Any, Any]
 
 OPSET = 24
-# Of a result in a dtype: units in the last place, for n terms that are summed one after another.
-EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10}
+# The spacing of numbers near 1, in the dtypes that are not compared exactly.
+EPS = {name: 2 * UNIT[name] for name in ("float64", "float32", "float16")}
 FLOAT32_INSIDE = ("Erf", "Gelu", "LayerNormalization", "RMSNormalization")
 
 

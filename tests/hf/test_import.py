@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from helpers.checkpoints import CASES, NDArray, copy_case, import_model, reference
+from helpers.tolerance import TRANSFORMERS, assert_within
 from safetensors.numpy import load_file, save_file
 
 import tfgraph
@@ -175,7 +176,7 @@ def test_bert_for_sequence_classification(tmp_path: Path) -> None:
         add={"classifier.weight": weight, "classifier.bias": bias},
     )
     want = reference("bert", "out")["pooler_output"] @ weight.T + bias
-    assert np.abs(run(folder, tmp_path / "model.yaml", "bert") - want).max() <= 2e-5
+    assert_within(run(folder, tmp_path / "model.yaml", "bert"), want, TRANSFORMERS)
 
 
 def test_roberta_for_sequence_classification(tmp_path: Path) -> None:
@@ -194,7 +195,7 @@ def test_roberta_for_sequence_classification(tmp_path: Path) -> None:
     )
     first = reference("roberta", "hidden")["hidden.2"][:, 0]
     want = np.tanh(first @ dense[0].T + dense[1]) @ out[0].T + out[1]
-    assert np.abs(run(folder, tmp_path / "model.yaml", "roberta") - want).max() <= 2e-5
+    assert_within(run(folder, tmp_path / "model.yaml", "roberta"), want, TRANSFORMERS)
 
 
 def test_albert_for_sequence_classification(tmp_path: Path) -> None:
@@ -213,7 +214,7 @@ def test_albert_for_sequence_classification(tmp_path: Path) -> None:
     )
     first = reference("albert", "hidden")["hidden.2"][:, 0]
     want = np.tanh(first @ dense[0].T + dense[1]) @ out[0].T + out[1]
-    assert np.abs(run(folder, tmp_path / "model.yaml", "albert") - want).max() <= 2e-5
+    assert_within(run(folder, tmp_path / "model.yaml", "albert"), want, TRANSFORMERS)
 
 
 def test_a_head_that_is_not_tied(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_a_head_that_is_not_tied(tmp_path: Path) -> None:
     want = 2 * (reference("bert_mlm", "out")["logits"] - bias) + bias
     real = reference("bert_mlm", "in")["attention_mask"].astype(bool)
     got = run(folder, tmp_path / "model.yaml", "bert_mlm")
-    assert np.abs(got - want)[real].max() <= 4e-5
+    assert_within(got[real], want[real], 2 * TRANSFORMERS)
 
 
 def test_distilbert_for_masked_lm(tmp_path: Path) -> None:
@@ -256,7 +257,7 @@ def test_distilbert_for_masked_lm(tmp_path: Path) -> None:
     centred = hidden - hidden.mean(-1, keepdims=True)
     normed = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-12) * scale + shift
     table = load_file(folder / "model.safetensors")["distilbert.embeddings.word_embeddings.weight"]
-    assert np.abs(got["logits"] - (normed @ table.T + bias)).max() <= 2e-5
+    assert_within(got["logits"], normed @ table.T + bias, TRANSFORMERS)
 
 
 def test_a_plugin_adds_an_architecture(tmp_path: Path, bert: Model) -> None:

@@ -103,6 +103,18 @@ def test_nodes_are_frozen_and_places_are_not_compared() -> None:
     assert (str(Fill("ids", exact(1000))), str(Fill("prefix"))) == ("ids(1000)", "prefix()")
 
 
+def test_reprs_are_short() -> None:
+    assert repr(GRAPH) == "<graph g: 2 inputs, 3 nodes, 1 weight, 2 outputs>"
+    assert repr(x) == "<value %x: f32[batch,seq,8]>"
+    assert repr(row) == "TensorType(f32[batch,seq,8])"
+    assert repr(exact(0.5)) == "Exact(0.5)"
+    masked = Node("mask", (x, causal("past") & padding(keep), None, exact(2)), (a, b))
+    assert repr(masked) == (
+        "<node %a, %b = mask(%x, causal(offset=past) & padding(%keep), _, 2): "
+        "f32[batch,seq,8], f32[batch,seq,8]>"
+    )
+
+
 def broken(message: str, **changes: object) -> object:
     return pytest.param(replace(GRAPH, **changes), message, id=message)
 
@@ -130,6 +142,7 @@ def broken(message: str, **changes: object) -> object:
         broken("output 'y' is %gone: not defined", outputs=(Output("y", Value("gone", row)),)),
         broken("output 'y' is %a: not defined",
                outputs=(Output("y", Value("a", tensor("f16", 1))),)),
+        broken("graph g has no outputs", outputs=()),
         broken("two outputs are called 'y'", outputs=(Output("y", a), Output("y", b))),
         broken("constraint heads <= 8: no input gives the symbol 'heads'",
                constraints=(Constraint(as_dim("heads"), "<=", as_dim(8)),)),

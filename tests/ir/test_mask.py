@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tfgraph.errors import TfgraphError
 from tfgraph.ir import Mask, Value, as_dim, tensor
 from tfgraph.ir.mask import (
     KINDS,
@@ -96,3 +97,14 @@ def test_fields() -> None:
     assert window(0) == Window(left=as_dim(0), right=None)
     assert segments(ids) == Segments(ids, ids)
     assert causal() != causal(0)
+
+
+def test_masks_only_intersect() -> None:
+    with pytest.raises(TfgraphError, match=r"window\(left=4\) \| .*only intersect") as caught:
+        _ = window(4) | causal()  # type: ignore[operator]
+    assert "tfgraph.ops.logical_or" in str(caught.value.hint)
+    with pytest.raises(TfgraphError, match=r"~causal\(\): masks only intersect"):
+        _ = ~causal()
+    with pytest.raises(TfgraphError, match="& a Value: both must be masks") as caught:
+        _ = causal() & keep  # type: ignore[operator]
+    assert "dense(t)" in str(caught.value.hint)

@@ -57,3 +57,13 @@ def test_tensor_types() -> None:
     assert str(t.with_shape([as_dim("seq") * 2, 1])) == "f32[2*seq,1]"
     assert t != tensor("f32", "batch", "seq", 255)
     assert t != tensor("f16", "batch", "seq", 256)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("float", "float32"), ("double", "float64"), ("half", "float16"), ("int", "int64")],
+)
+def test_names_of_other_libraries_get_what_they_mean(name: str, meant: str) -> None:
+    with pytest.raises(TfgraphError, match=f"unknown dtype '{name}'") as caught:
+        dtype(name)
+    assert caught.value.hint == f"did you mean '{meant}'?"

@@ -82,14 +82,18 @@ def test_text(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "place", "message"),
     [
-        ("g.py", "g.py", "g.py: which graph of the file?"),
-        ("g.py:buit", "g.py", "g.py has no 'buit'"),
-        ("g.py:number", "g.py", "g.py: 'number' is a int, expected a graph"),
+        ("g.py", "g.py", "which graph of the file?"),
+        ("g.py:buit", "g.py", "the file has no 'buit'"),
+        ("g.py:number", "g.py", "'number' is a int, expected a graph"),
         ("g.py:broken", "g.py:16", "ZeroDivisionError: division by zero"),
         ("g.py:wrong", "g.py:22:16", "add: shapes [n,4] and [m,4] do not broadcast"),
         ("none.py:g", "none.py", "no such file"),
         ("none.yaml", "none.yaml", "cannot read the model: no such file"),
         ("none", "none", "cannot read the model: no such file"),
+        ("-", "-", "cannot read the model: this is not a file"),
+        ("/dev/null", "/dev/null", "cannot read the model: this is not a file"),
+        ("empty.tfg", "empty.tfg", "the file is empty"),
+        ("binary.tfg", "binary.tfg", "cannot read the graph: this is not text"),
         ("syntax.py:g", "syntax.py:2:5", "not Python: invalid syntax"),
         ("import.py:g", "import.py:1", "ModuleNotFoundError: No module named 'nonesuch'"),
         ("exit.py:g", "exit.py:2", "SystemExit: 3"),
@@ -106,11 +110,14 @@ def test_errors(
     Path("import.py").write_text("import nonesuch\n")
     Path("exit.py").write_text("import sys\nsys.exit(3)\n")
     Path("data.bin").write_bytes(b"\0\1\2")
+    Path("binary.tfg").write_bytes(b"graph \xff")
+    Path("empty.tfg").write_text("\n")
     Path("bad.tfg").write_text("graph g(%x: f32[n]) {\n  %0 = reluu(%x) : f32[n]\n  return %0\n}\n")
     with pytest.raises(TfgraphError) as caught:
         load_source(spec)
     assert message in caught.value.message
     assert str(caught.value.location).startswith(place)
+    assert spec not in caught.value.message.split(), "the place names it already"
 
 
 def test_the_schema_file_is_up_to_date(request: pytest.FixtureRequest) -> None:
@@ -131,3 +138,10 @@ def test_the_schema_allows_short_forms() -> None:
 
 def test_activations_are_those_of_the_ops() -> None:
     assert Activation.__args__ == ACTIVATIONS
+
+
+def test_a_checkpoint_folder_says_how_to_import_it(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(TfgraphError) as caught:
+        load_source(str(tmp_path))
+    assert caught.value.hint == f"tfgraph import hf {tmp_path} -o model.yaml"

@@ -9,9 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tfgraph import blocks
+from tfgraph.blocks import Layer
+from tfgraph.cost import cost
 from tfgraph.errors import Location, TfgraphError
-from tfgraph.ir import Dim, Fill, Graph, Input, Node, Value, rsqrt, tensor
-from tfgraph.ir.mask import causal
+from tfgraph.ir import Dim, Fill, Graph, Input, Node, Output, Value, rsqrt, tensor
+from tfgraph.ir.mask import causal, padding
 from tfgraph.ops import (
     FloatArray,
     add,
@@ -22,6 +25,7 @@ from tfgraph.ops import (
     graph,
     iota,
     layer_norm,
+    mask,
     matmul,
     mul,
     slice_,
@@ -30,6 +34,7 @@ from tfgraph.ops import (
     take,
     verify,
 )
+from tfgraph.text import print_graph
 
 
 def _line() -> int:
@@ -90,7 +95,26 @@ def test_a_place_can_be_given() -> None:
         (lambda x, g: matmul(x, 3), "matmul: 'b' must be a tensor, not a number"),
         (lambda x, g: x @ 3, "matmul: 'b' must be a tensor, not a number"),
         (lambda x, g: x + float("nan"), "add: b: nan is not a finite constant"),
-        (lambda x, g: x + "one", "add: an operand belongs to another graph, or to none"),
+        (lambda x, g: x + "one", "add: an operand is 'one', expected a value of the graph"),
+        (lambda x, g: x + np.ones(3),
+         "add: an operand is an ndarray, expected a value of the graph"),
+        (lambda x, g: np.ones(3) - x,
+         "sub: an operand is an ndarray, expected a value of the graph"),
+        (lambda x, g: x + graph("h").input("y", "f32", 3),
+         "add: an operand belongs to another graph, h, not to g"),
+        (lambda x, g: mask(x, "causal"), "mask: 'mask' is 'causal', expected a mask"),
+        (lambda x, g: mask(x, padding(np.ones(2))),
+         "mask: an operand is an ndarray, expected a value of the graph"),
+        (lambda x, g: softmax(causal()), "softmax: 'x' is the mask causal, expected a tensor"),
+        (lambda x, g: g.input("x", "f32", 2), "there is an input 'x' already"),
+        (lambda x, g: g.param("x", "f32", 2), "there is an input 'x' already"),
+        (lambda x, g: g.input(g.param("w", "f32", 2).value.name, "f32", 2),
+         "there is a parameter 'w' already"),
+        (lambda x, g: [g.output("y", x), g.output("y", x)], "there is an output 'y' already"),
+        (lambda x, g: g.output("y", causal()),
+         "output 'y' is the mask causal, expected a value of the graph"),
+        (lambda x, g: g.build(), "graph g has no outputs"),
+        (lambda x, g: Layer(placement="middle"), "placement is 'middle', expected post or pre"),
         (lambda x, g: x + None, "add: 'b' must be given"),
         (lambda x, g: softmax(x, axis=2), "softmax: axis 2 is out of range for rank 2"),
         (lambda x, g: softmax(x, axes=1), "softmax has no attribute 'axes'"),
@@ -126,6 +150,49 @@ def test_a_mistake_is_reported_at_the_users_line(wrong: Any, message: str) -> No
     lines, first = inspect.getsourcelines(wrong)
     assert first <= place.line < first + len(lines)
     assert place.column > 1
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message", "hint"),
+    [
+        (lambda x: blocks.attention(x, x, x, heads=5),
+         "attention: 5 heads do not divide the width 8", None),
+        (lambda x: blocks.attention(x, x, x, mask=causal),
+         "attention: mask= is the function causal, expected a mask", "call it: causal()"),
+        (lambda x: blocks.attention(x, x, x, mask="padding"),
+         "attention: mask= is 'padding', expected a mask", "call it: padding(tensor)"),
+        (lambda x: blocks.encoder(x, 1, Layer(), mask=x),
+         "mask= is a tensor f32[2,3,8], expected a mask",
+         "causal(), or padding(t), dense(t) or bias(t) of a tensor"),
+        (lambda x: blocks.decoder(x, 1, Layer(), memory=x, memory_mask="casual"),
+         "memory_mask= is 'casual', expected a mask", "did you mean 'causal'?"),
+        (lambda x: causal() & x, "causal() & a Traced: both must be masks",
+         "dense(t) makes a mask of a bool tensor"),
+        (lambda x: blocks.encoder(x, 0, Layer()), "0 layers, expected at least 1", None),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)  # fmt: skip
+def test_an_error_that_leaves_the_graph_has_the_line_inside(
+    wrong: Any, message: str, hint: str | None
+) -> None:
+    with pytest.raises(TfgraphError) as caught, graph("g") as g:
+        wrong(g.input("x", "f32", 2, 3, 8))
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+    place = caught.value.location
+    assert place is not None
+    assert place.file == __file__
+    lines, first = inspect.getsourcelines(wrong)
+    assert first <= place.line < first + len(lines)
+
+
+def test_a_builder_is_no_graph() -> None:
+    with graph("g") as g:
+        g.output("y", g.input("x", "f32", 2))
+    for use in (print_graph, verify, cost):
+        with pytest.raises(TfgraphError, match="graph g is still being built") as caught:
+            use(g)  # type: ignore[operator]
+        assert caught.value.hint == "call build() for the graph"
+    assert not hasattr(g, "ouput")
 
 
 def test_outside_of_a_graph() -> None:
@@ -212,7 +279,8 @@ def test_sizes_that_do_not_fit_are_reported_at_the_node() -> None:
 
 
 def _graph_of(node: Node, *inputs: Value) -> Graph:
-    return Graph("g", tuple(Input(v, Fill("ones")) for v in inputs), (), (node,), ())
+    outputs = tuple(Output(v.name, v) for v in node.outputs)
+    return Graph("g", tuple(Input(v, Fill("ones")) for v in inputs), (), (node,), outputs)
 
 
 def test_verify_names_the_node_and_its_place() -> None:

@@ -1,5 +1,6 @@
-"""fuse-attention: what fuses, with which scale and groups; and graphs that it must not fuse, each of
-which breaks one condition and nothing else.
+"""fuse-attention: what fuses, with which scale and groups; and graphs that it must not fuse.
+
+Each of those breaks one condition, and nothing else.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.reference import run_graph
+from helpers.tolerance import assert_close
 
 import tfgraph.ops as ops
 from tfgraph.ir import Exact, Graph, exact, sqrt
@@ -253,7 +255,7 @@ def assert_equal(graph: Graph, fused: Graph) -> None:
     shapes = {i.value.name: tuple(map(int, i.value.type.shape)) for i in graph.inputs}
     arrays = {k: rng.standard_normal(shape).astype(np.float32) for k, shape in shapes.items()}
     want, got = (run_graph(each, arrays)["o"] for each in (graph, fused))
-    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert_close(got, want, length=8 + 8)
 
 
 def test_query_heads_that_broadcast_are_no_groups() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.reference import run_graph
+from helpers.tolerance import assert_close
 
 from tfgraph import ops
 from tfgraph.ir import Graph
@@ -61,7 +62,7 @@ def merged(case: Projections) -> tuple[dict[str, int], list[str], Graph]:
     want, got = run_graph(graph, arrays), run_graph(result, arrays)
     for name in [o.name for o in graph.outputs] + list("qkv"):
         if name in got:
-            np.testing.assert_allclose(got[name], want[name], rtol=1e-5, atol=1e-6)
+            assert_close(got[name], want[name], length=2, name=name)
     return report.applied, [d.reason for d in report.declined], result
 
 

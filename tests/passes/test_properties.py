@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.tolerance import assert_close
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -124,11 +125,7 @@ def assert_same_values(graph: Graph, after: Graph, sizes: dict[str, int]) -> Non
     common = [name for name in want if name in got]
     assert set(common) >= {f"output {o.name}" for o in graph.outputs}
     for name in common:
-        finite = want[name][np.isfinite(want[name])].astype(np.float64)
-        size = np.sqrt(np.mean(finite**2)) if finite.size else 0.0
-        np.testing.assert_allclose(
-            got[name], want[name], rtol=1e-9, atol=1e-9 * (size + 1e-3), err_msg=name
-        )
+        assert_close(got[name], want[name], length=500, dtype="float64", name=name)
 
 
 def names(model: Model) -> set[str]:

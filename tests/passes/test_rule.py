@@ -11,7 +11,20 @@ from tfgraph import ops
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Exact, Graph, Mask, Node
 from tfgraph.ir.mask import padding
-from tfgraph.passes import Match, NoMatch, Rule, apply_rules, call, const, masked, opt, rule, var
+from tfgraph.ops.infer import like_first
+from tfgraph.passes import (
+    Match,
+    NoMatch,
+    Rule,
+    apply_rules,
+    call,
+    const,
+    either,
+    masked,
+    opt,
+    rule,
+    var,
+)
 from tfgraph.text import print_graph
 
 EXP_NEG = call("exp", call("neg", var("x"), name="neg"), name="exp")
@@ -254,3 +267,33 @@ def test_an_op_that_refuses_its_operands_declines_the_rule() -> None:
     assert declined.reason == (
         "reshape: cannot reshape f32[n,4] to f32[n,3]: 4*n elements against 3*n"
     )
+
+
+def test_an_unknown_op_in_a_pattern_is_reported_when_the_rule_first_runs() -> None:
+    @rule(either_call := call("exp", either(var("x"), call("negg", var("x")))))
+    def misspelt(x: Any) -> Any:
+        """Never matches."""
+        raise NoMatch("never")
+
+    assert list(either_call.named_ops()) == ["exp", "negg"]
+    with pytest.raises(TfgraphError, match="rule misspelt: unknown op 'negg'") as caught:
+        apply_rules(exp_neg("exp"), [misspelt])
+    assert caught.value.hint == "did you mean 'neg'?"
+    assert caught.value.location == misspelt.location
+    assert misspelt.location.file == __file__
+
+
+def test_a_pattern_may_name_an_op_that_is_registered_later() -> None:
+    @rule(call("halve", var("x")))
+    def unhalve(x: Any) -> Any:
+        """halve(x) -> x * 0.5."""
+        return x * 0.5
+
+    @ops.op(infer=like_first)
+    def halve(x: Any, /) -> Any:
+        """x / 2."""
+        return ops.xp.mul(x, 0.5)
+
+    with ops.graph("g") as g:
+        g.output("y", halve(g.input("x", "f32", 2)))
+    assert apply_rules(g.build(), [unhalve]).applied == {"unhalve": 1}

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.reference import run_graph
+from helpers.tolerance import UNIT, assert_close, assert_within
 
 from tfgraph import ops
 from tfgraph.ir import Exact, Graph, exact, rsqrt, sqrt
@@ -233,7 +234,9 @@ def test_merging_rounds_less() -> None:
         before = np.abs(run_graph(graph, {"x": x})["y"] - want).max()
         after = np.abs(run_graph(result, {"x": x})["y"] - want).max()
         assert after <= before
-        np.testing.assert_allclose(run_graph(result, {"x": x})["y"], want, rtol=1e-6)
+        # Two roundings, of the factor and of the product.
+        bound = 2.01 * UNIT["float32"] * np.abs(want)
+        assert_within(run_graph(result, {"x": x})["y"], want, bound)
 
 
 @pytest.mark.parametrize(
@@ -242,8 +245,8 @@ def test_merging_rounds_less() -> None:
     ids=str,
 )
 def test_reciprocal(c: Exact) -> None:
-    assert float(reciprocal(c)) == pytest.approx(1 / float(c), rel=1e-14)
-    assert float(reciprocal(c) * c) == pytest.approx(1, rel=1e-14)
+    assert_close(float(reciprocal(c)), 1 / float(c), length=8)
+    assert_close(float(reciprocal(c) * c), 1.0, length=8)
 
 
 @pytest.mark.parametrize(

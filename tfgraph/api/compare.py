@@ -4,19 +4,20 @@ Compiled backends run the graph after the passes; a value that the passes keep h
 before and after, so it is compared where both have it. Each is judged by its bound, in the order
 of execution. For the first that exceeds it the one node that made it is run again on the
 reference's inputs: an isolated error says that this node is wrong, an accumulated one that it
-inherited the difference. May import: backends, bounds, compile, passes, ir, errors.
+inherited the difference. May import: backends, bounds, compile, source, passes, ir, errors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfgraph.api.bounds import Difference, difference
 from tfgraph.api.compile import fuse
+from tfgraph.api.source import open_source
 from tfgraph.backends.base import (
     Target,
     Weights,
@@ -34,8 +35,19 @@ from tfgraph.runtime.examples import complete
 from tfgraph.runtime.inputs import check_dims
 from tfgraph.weights import Seeded
 
+if TYPE_CHECKING:
+    from tfgraph.api.source import Source
+
 NDArray = np.ndarray[Any, Any]
 _TAP = "value:"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The op that made a value, and its place in the user's file, "" where that is not known."""
+
+    op: str
+    place: str
 
 
 @dataclass(frozen=True)
@@ -57,7 +69,12 @@ class Divergence:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The report of `compare`; prints as a table."""
+    """The report of `compare`; prints as a table.
+
+    Of the `of` values that the second backend computes, `intermediates` were compared; the rest,
+    counted by reason in `left_out`, the first has not. `origins` says of each value which op made
+    it and where.
+    """
 
     ok: bool
     a: str
@@ -67,6 +84,8 @@ class Comparison:
     intermediates: tuple[Difference, ...]
     of: int
     first_divergence: Divergence | None
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    origins: Mapping[str, Origin] = field(default_factory=lambda: dict[str, Origin]())
 
     def to_json(self) -> dict[str, Any]:
         """The object that `compare --json` prints."""
@@ -83,26 +102,25 @@ class Comparison:
     def __str__(self) -> str:
         sizes = ", ".join(f"{n}={s}" for n, s in self.dims.items())
         lines = [f"{self.a} against {self.b}" + (f" at {sizes}" if sizes else "")]
-        rows = [("value", "max abs", "max rel", "bound", "")]
+        rows = [("value", "max abs", "<= bound", "", "op", "place")]
         named = {d.name for d in self.outputs}
         inner = [d for d in self.intermediates if d.name not in named]
         worst = sorted(inner, key=_severity, reverse=True)[:5]
-        for d in (*self.outputs, *worst):
-            kind = "output " if d in self.outputs else "%"
-            rows.append(
-                (
-                    f"{kind}{d.name}",
-                    f"{d.max_abs:.2e}",
-                    f"{d.max_rel:.2e}",
-                    f"{d.bound:.2e}",
-                    "ok" if d.ok else f"differs at {list(d.worst_index)}",
-                )
-            )
-        widths = [max(len(row[i]) for row in rows) for i in range(5)]
-        for name, *numbers, verdict in rows:
-            cells = "  ".join(n.rjust(w) for n, w in zip(numbers, widths[1:4], strict=True))
-            lines.append(f"  {name.ljust(widths[0])}  {cells}  {verdict}".rstrip())
-        lines.append(f"{len(self.intermediates)} of {self.of} intermediates compared")
+        labels = [f"output {d.name}" for d in self.outputs] + [f"%{d.name}" for d in worst]
+        for label, d in zip(labels, (*self.outputs, *worst), strict=True):
+            verdict = "ok" if d.ok else f"differs at {list(d.worst_index)}"
+            origin = self.origins.get(label, Origin("", ""))
+            numbers = f"{d.max_abs:.2e}", f"{d.bound:.2e}"
+            rows.append((label, *numbers, verdict, origin.op, origin.place))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = [
+                cell.rjust(width) if i in (1, 2) else cell.ljust(width)
+                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ]
+            lines.append(f"  {'  '.join(cells)}".rstrip())
+        reasons = "".join(f"; {n} {why}" for why, n in self.left_out.items())
+        lines.append(f"{len(self.intermediates)} of {self.of} intermediates compared{reasons}")
         if self.first_divergence is not None:
             first = self.first_divergence
             place = f" at {first.location}" if first.location else ""
@@ -127,7 +145,7 @@ class _Run:
 
 
 def compare(
-    graph: Graph,
+    source: Source,
     backends: Sequence[str] = ("numpy", "cpu"),
     inputs: Mapping[str, NDArray] | None = None,
     *,
@@ -138,14 +156,17 @@ def compare(
     threads: int | None = None,
 ) -> Comparison:
     """Run two backends on the same inputs and compare outputs and every shared intermediate.
+    `source` is what `compile` takes.
 
     Inputs left out are made by the graph's generators, at sizes that agree with the given inputs
     and `dims`, else at the symbols' examples. The first backend is the reference of the bounds.
     """
     if len(backends) != 2:
         raise TfgraphError(f"compare takes two backends, got {len(backends)}")
+    opened = open_source(source, weights)
+    graph = opened.graph
     verify_graph(graph)
-    arrays = weights if weights is not None else Seeded(graph.params)
+    arrays = Seeded(graph.params) if opened.weights is None else opened.weights
     symbols = symbol_ranges(graph)
     constraints = [str(c) for c in constraints_of(graph)]
     feeds, sizes = complete(
@@ -167,7 +188,10 @@ def compare(
     of = sum(len(node.outputs) for node in b.graph.nodes)
     ok = first is None and all(d.ok for d in outputs)
     divergence = None if first is None else _diverged(first, a, b, arrays, sizes)
-    return Comparison(ok, a.name, b.name, sizes, outputs, tuple(found), of, divergence)
+    left_out, origins = _left_out(a, b), _origins(b.graph)
+    return Comparison(
+        ok, a.name, b.name, sizes, outputs, tuple(found), of, divergence, left_out, origins
+    )
 
 
 def with_taps(graph: Graph, values: Sequence[Value]) -> Graph:
@@ -205,6 +229,29 @@ def _shared(a: Graph, b: Graph) -> list[Value]:
     weights = a.weight_values | b.weight_values
     mine = {v for node in a.nodes for v in node.outputs}
     return [v for n in b.nodes for v in n.outputs if v in mine and v not in weights]
+
+
+def _left_out(a: _Run, b: _Run) -> dict[str, int]:
+    """How many values of `b` were not compared, by the reason."""
+    weights = a.graph.weight_values | b.graph.weight_values
+    theirs = {v for node in a.graph.nodes for v in node.outputs}
+    values = [v for node in b.graph.nodes for v in node.outputs]
+    of_weights = sum(v in weights for v in values)
+    alone = sum(v not in weights and v not in theirs for v in values)
+    when = "before" if b.name == "numpy" else "after"
+    reasons = {f"exist only {when} the passes": alone, "depend on weights alone": of_weights}
+    return {why: n for why, n in reasons.items() if n}
+
+
+def _origins(graph: Graph) -> dict[str, Origin]:
+    """Where values come from, by the labels of the table."""
+    found: dict[str, Origin] = {}
+    for value, node in graph.producer.items():
+        found[f"%{value.name}"] = Origin(node.op, str(node.location or ""))
+    for output in graph.outputs:
+        made = found.get(f"%{output.value.name}", Origin("input", ""))
+        found[f"output {output.name}"] = made
+    return found
 
 
 def _diverged(

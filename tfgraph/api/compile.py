@@ -1,6 +1,6 @@
 """Compile a graph: run the passes, build with a backend, write the artifact, verify it.
 
-May import: backends, passes, weights, verify, ir, errors.
+May import: source, verify, backends, passes, weights, ir, errors.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.api.source import Opened, open_source
 from tfgraph.api.verify import Verification, verify
-from tfgraph.backends.artifact import Staging, write_artifact
+from tfgraph.backends.artifact import Staging, record_verification, write_artifact
 from tfgraph.backends.base import (
+    Backend,
     CompilingBackend,
     Executable,
     Target,
@@ -23,13 +25,16 @@ from tfgraph.backends.base import (
     find_backend,
     symbol_ranges,
 )
-from tfgraph.errors import CheckFailed, TfgraphError
+from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import verify as verify_graph
 from tfgraph.passes import DEFAULT_PIPELINE, Pass, PassReport, parse_pipeline, run_pipeline
 from tfgraph.runtime.format import SUFFIX
 from tfgraph.runtime.model import load
 from tfgraph.weights import Seeded
+
+if TYPE_CHECKING:
+    from tfgraph.api.source import Source
 
 log = logging.getLogger("tfgraph")
 Progress = Callable[[str], None]
@@ -71,28 +76,50 @@ class VerificationFailed(CheckFailed):
     def __init__(self, report: CompileReport) -> None:
         kept = "" if report.artifact is None else f"kept as {report.artifact}; "
         hint = f"{kept}tfgraph compare names the first value that differs"
-        super().__init__(report.verification.failure, hint=hint)
+        super().__init__(f"verification failed: {report.verification.failure}", hint=hint)
         self.report = report
 
 
 def compile(
-    graph: Graph,
-    target: str | Target = "cpu",
+    source: Source,
+    target: str | Target | None = None,
     *,
+    output: str | Path | None = None,
     weights: Weights | None = None,
     passes: str = DEFAULT_PIPELINE,
     threads: int | None = None,
 ) -> Executable:
     """A graph as a callable: `compile(graph)(x=array)` gives the outputs by name.
 
-    Parameters without weights are seeded. Raises TfgraphError for a graph that the target cannot
-    run, MissingTool where this machine cannot.
+    `source` is a Graph, a Model, or the path of one (`model.yaml`, `file.py:name`, `graph.tfg`);
+    the target is that of the model, or the CPU, unless given. With `output` a verified artifact is
+    written there, which `load` reads again. Parameters without weights are seeded. Raises
+    TfgraphError for a graph that the target cannot run, MissingTool where this machine cannot,
+    VerificationFailed.
     """
-    verify_graph(graph)
-    chosen = target if isinstance(target, Target) else Target(target)
+    opened = open_source(source, weights)
+    chosen = opened.choose(target)
     chosen = replace(chosen, threads=threads or chosen.threads)
-    compiled, _ = fuse(graph, chosen, passes)
-    return find_backend(chosen.name).compile(compiled, _weights(graph, weights), chosen)
+    backend = find_backend(chosen.name)
+    if output is not None:
+        return _written(opened, backend, chosen, Path(output), passes)
+    verify_graph(opened.graph)
+    compiled, _ = fuse(opened.graph, chosen, passes)
+    return backend.compile(compiled, _weights(opened), chosen)
+
+
+def _written(
+    opened: Opened, backend: Backend, target: Target, output: Path, passes: str
+) -> Executable:
+    """The artifact at `output`, loaded."""
+    if isinstance(backend, CompilingBackend):
+        target = backend.settle(target)
+        reason = backend.runs_here(target)
+        if reason is not None:
+            hint = "tfgraph.build writes an artifact without running it"
+            raise MissingTool(f"target '{target.name}' cannot run here: {reason}", hint=hint)
+    build(opened.graph, target, output, weights=opened.weights, passes=passes)
+    return load(output, threads=target.threads)
 
 
 def fuse(
@@ -105,9 +132,9 @@ def fuse(
 
 
 def build(
-    graph: Graph,
-    target: Target,
-    output: Path | None = None,
+    source: Source,
+    target: str | Target | None = None,
+    output: str | Path | None = None,
     *,
     weights: Weights | None = None,
     passes: str = DEFAULT_PIPELINE,
@@ -117,29 +144,34 @@ def build(
     progress: Progress = lambda stage: None,
     after: AfterPass | None = None,
 ) -> CompileReport:
-    """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here).
+    """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here); `source` and
+    `target` are those of `compile`.
 
     The artifact appears whole, after it was verified against the reference, or not at all. Raises
     VerificationFailed; with `keep_failed` the artifact is then kept under `NAME.failed.tfgraph`.
     `progress` hears what is being done; `after` sees the graph around each pass.
     """
-    backend = find_backend(target.name)
+    opened = open_source(source, weights)
+    graph, chosen = opened.graph, opened.choose(target)
+    backend = find_backend(chosen.name)
     if not isinstance(backend, CompilingBackend):
         raise TfgraphError(
-            f"target '{target.name}' makes no artifact", hint="compile with --target cpu or cuda"
+            f"target '{chosen.name}' makes no artifact", hint="compile with --target cpu or cuda"
         )
-    target = backend.settle(target)
-    final = output or Path(f"{graph.name}.{target.name}{SUFFIX}")
+    target = backend.settle(chosen)
+    final = Path(output or f"{graph.name}.{target.name}{SUFFIX}")
     verify_graph(graph)
-    arrays = _weights(graph, weights)
+    arrays = _weights(opened)
     progress("passes")
     compiled, reports = fuse(graph, target, passes, after)
     with Staging(final) as staging:
         progress("compile")
         built = backend.build(compiled, arrays, target)
-        sha256 = write_artifact(staging.folder, graph, compiled, built, target, reports, extra)
+        reports += [built.notes] if built.notes else []
+        write_artifact(staging.folder, graph, compiled, built, target, reports, extra)
         progress("verify")
         outcome = _verified(backend, staging.folder, graph, arrays, target, check)
+        sha256 = record_verification(staging.folder, outcome.record())
         failed = outcome.ok is False
         place: Path | None = final
         if failed:
@@ -171,9 +203,10 @@ def _verified(
         return verify(executable, graph, weights)
 
 
-def _weights(graph: Graph, given: Weights | None) -> Weights:
-    if given is not None:
-        return given
+def _weights(opened: Opened) -> Weights:
+    graph = opened.graph
+    if opened.weights is not None:
+        return opened.weights
     if graph.params:
         log.info("%s has no weights file: its parameters are seeded", graph.name)
     return Seeded(graph.params)

@@ -2,14 +2,14 @@
 
 Tried are: every symbol at its minimum; at its example; every length at an odd size above one kernel
 tile in a batch of 3; a batch of an odd size above one tile; and each symbol near its maximum with
-the others at their minimum, as near as the budget of floating point operations allows, since the
-reference is slow. Masks that are generated are partial. May import: backends,
-bounds, cost, ir, errors.
+the others at their minimum, as near as the budgets of floating point operations and of memory
+allow, since the reference is slow and wide. Masks that are generated are partial. May import:
+backends, bounds, cost, ir, errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +17,11 @@ import numpy as np
 
 from tfgraph.api.bounds import Difference, difference
 from tfgraph.backends.base import Executable, Weights, constraints_of
+from tfgraph.backends.memory import peak, reference_steps
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.points import settle
 from tfgraph.cost import cost
-from tfgraph.ir import Dim, Graph, Symbol, as_dim
+from tfgraph.ir import Dim, Graph, Symbol, as_dim, product
 from tfgraph.runtime.examples import example
 
 FLOP_BUDGET = 15e9
@@ -29,19 +30,30 @@ examples and of the odd lengths may take LARGE_SHARE times as many."""
 
 LARGE_SHARE = 3
 
+BYTE_BUDGET = 512 << 20
+"""Bytes that the reference may take at any point beyond what it takes at the minimum; the same on
+every machine, so that the points are."""
+
 ODD = 67
 """Above every kernel's tile (64 rows), a prime, so that every tail is met."""
 
 
+_OF_OUTPUTS = ("name", "max_abs", "bound", "ok")
+
+
 @dataclass(frozen=True)
 class Verification:
-    """The outcome: `ok` is None where nothing could run, and `reason` says why."""
+    """The outcome: `ok` is None where nothing could run, and `reason` says why.
+
+    `worst_at` is, for each output, the index in `dims` of the sizes where it differs most.
+    """
 
     against: str
     ok: bool | None
     reason: str | None
     dims: tuple[dict[str, int], ...] = ()
     outputs: tuple[Difference, ...] = ()
+    worst_at: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The object in `compile --json`."""
@@ -51,18 +63,36 @@ class Verification:
             "reason": self.reason,
             "dims": [dict(d) for d in self.dims],
             "outputs": [
-                {k: v for k, v in d.to_json().items() if k in ("name", "max_abs", "bound", "ok")}
-                for d in self.outputs
+                {
+                    **{k: v for k, v in d.to_json().items() if k in _OF_OUTPUTS},
+                    "dims": dict(self.dims[at]),
+                }
+                for d, at in zip(self.outputs, self.worst_at, strict=True)
             ],
         }
 
+    def record(self) -> dict[str, Any]:
+        """What the artifact keeps. Not the errors, unless it failed: their last digits depend on
+        the machine's NumPy, and the same inputs shall give the same bytes."""
+        reason = self.failure if self.ok is False else self.reason
+        dims = [dict(d) for d in self.dims]
+        return {"against": self.against, "ok": self.ok, "reason": reason, "dims": dims}
+
+    @property
+    def worst(self) -> tuple[Difference, int]:
+        """The output that failed worst, and the index in `dims` of where it did, which is also the
+        seed of the inputs."""
+        failed = [(d, at) for d, at in zip(self.outputs, self.worst_at, strict=True) if not d.ok]
+        return max(failed, key=lambda item: item[0].max_abs)
+
     @property
     def failure(self) -> str:
-        """What failed, in words: the worst output."""
-        worst = max((d for d in self.outputs if not d.ok), key=lambda d: d.max_abs)
+        """What failed, in words: the worst output, and the sizes."""
+        worst, at = self.worst
+        sizes = ", ".join(f"{name}={size}" for name, size in self.dims[at].items())
         return (
-            f"verification failed: output '{worst.name}' differs from {self.against} by "
-            f"{worst.max_abs:.2e} at {list(worst.worst_index)}, bound {worst.bound:.2e}"
+            f"output '{worst.name}' differs from {self.against} by {worst.max_abs:.2e} at "
+            f"{list(worst.worst_index)}{f' of {sizes}' * bool(sizes)}, bound {worst.bound:.2e}"
         )
 
 
@@ -75,7 +105,7 @@ def verify(
     """
     reference = NumpyExecutable(graph, weights)
     points = plan(graph, budget)
-    worst: dict[str, Difference] = {}
+    worst: dict[str, tuple[Difference, int]] = {}
     reason = None if points else "no sizes were found that meet the constraints"
     for seed, sizes in enumerate(points):
         inputs = {
@@ -85,16 +115,17 @@ def verify(
         got = executable(dims=_extra(executable, sizes), **inputs)
         for name, array in expected.items():
             found = difference(name, array, got[name])
-            if name not in worst or _severity(found) > _severity(worst[name]):
-                worst[name] = found
+            if name not in worst or _severity(found) > _severity(worst[name][0]):
+                worst[name] = found, seed
             if array.dtype.kind == "f" and np.isnan(array).any():
                 shown = ", ".join(f"{n}={size}" for n, size in sizes.items())
                 reason = f"the reference gives NaN in output '{name}'" + (
                     f" at {shown}" * bool(shown)
                 )
-    ok = all(d.ok for d in worst.values())
+    outputs, worst_at = tuple(d for d, _ in worst.values()), tuple(at for _, at in worst.values())
+    ok = all(d.ok for d in outputs)
     verdict = None if ok and reason else ok
-    return Verification("numpy", verdict, reason, tuple(points), tuple(worst.values()))
+    return Verification("numpy", verdict, reason, tuple(points), outputs, worst_at)
 
 
 def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
@@ -108,12 +139,19 @@ def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
     odd |= {s.name: _odd(s, ODD + 4 * i) for i, s in enumerate(lengths)}
     wide = {s.name: _odd(s, ODD) if s.name in batch else s.low for s in symbols}
     flops = as_dim(cost(graph).total.flops)
+    memory = peak(reference_steps(graph))
+    memory += sum((8 * product(i.value.type.shape) for i in graph.inputs), start=as_dim(0))
+    most = memory.evaluate(low) + BYTE_BUDGET
+
+    def fit(sizes: Mapping[str, int], share: int = 1) -> dict[str, int]:
+        return _fit([(flops, budget * share), (memory, most)], sizes, low)
+
     points = [
         low,
-        _fit(flops, {s.name: s.default for s in symbols}, low, budget * LARGE_SHARE),
-        _fit(flops, odd, low, budget * LARGE_SHARE),
-        _fit(flops, wide, low, budget),
-        *(_fit(flops, {**low, s.name: s.high}, low, budget) for s in symbols),
+        fit({s.name: s.default for s in symbols}, LARGE_SHARE),
+        fit(odd, LARGE_SHARE),
+        fit(wide),
+        *(fit({**low, s.name: s.high}) for s in symbols),
     ]
     constraints = constraints_of(graph)
     settled = [settle(point, symbols, constraints) for point in points]
@@ -128,13 +166,13 @@ def _odd(symbol: Symbol, size: int) -> int:
 
 
 def _fit(
-    flops: Dim, sizes: Mapping[str, int], low: Mapping[str, int], budget: float
+    budgets: Sequence[tuple[Dim, float]], sizes: Mapping[str, int], low: Mapping[str, int]
 ) -> dict[str, int]:
-    """The sizes, moved towards the minimum until the reference fits the budget."""
+    """The sizes, moved towards the minimum until the reference fits the budgets."""
     share = 1.0
     while True:
         tried = {n: max(low[n], int(low[n] + (size - low[n]) * share)) for n, size in sizes.items()}
-        if tried == low or flops.evaluate(tried) <= budget:
+        if tried == low or all(need.evaluate(tried) <= most for need, most in budgets):
             return tried
         share *= 0.8
 

@@ -8,6 +8,7 @@ from tfgraph import ops
 from tfgraph.blocks.basic import labelled, linear, width_of
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Exact, exact, rsqrt
+from tfgraph.ops.operands import require_mask
 
 if TYPE_CHECKING:
     from tfgraph.ir import ExactLike, Mask
@@ -36,6 +37,8 @@ def attention(
     by groups of query heads. `softcap` c replaces scores by c tanh(scores / c). Vaswani et al.
     2017; groups: Ainslie et al. 2023; softcap: Gemma 2, 2024.
     """
+    if mask is not None:
+        require_mask("attention: mask=", mask)
     width = width_of(q)
     heads = max(1, width // 64) if heads is None else heads
     kv_heads = heads if kv_heads is None else kv_heads

@@ -14,6 +14,8 @@ from tfgraph.blocks.attention import attention
 from tfgraph.blocks.basic import feed_forward, labelled, norm, width_of
 from tfgraph.errors import TfgraphError
 from tfgraph.ir.mask import causal
+from tfgraph.ops.builder import Blame
+from tfgraph.ops.operands import require_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -49,8 +51,9 @@ class Layer:
     places: Mapping[str, Location] = field(default_factory=_no_places, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.placement not in ("post", "pre"):
-            raise TfgraphError(f"placement is '{self.placement}', expected post or pre")
+        with Blame():
+            if self.placement not in ("post", "pre"):
+                raise TfgraphError(f"placement is '{self.placement}', expected post or pre")
 
     def at(self, part: str) -> AbstractContextManager[None]:
         """Nodes made inside come from the place of that part, if it is known."""
@@ -119,6 +122,9 @@ def _layer(
             y, middle, activation=layer.activation, gated=layer.gated, bias=layer.bias
         )
 
+    for keyword, given in (("mask", mask), ("memory_mask", memory_mask)):
+        if given is not None:
+            require_mask(f"{keyword}=", given)
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name, params):

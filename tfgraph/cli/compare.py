@@ -19,7 +19,7 @@ from tfgraph.cli.options import (
     ThreadsOption,
     verb,
 )
-from tfgraph.cli.source import read_source
+from tfgraph.cli.source import check_dtype, read_source
 from tfgraph.errors import TfgraphError
 
 
@@ -50,6 +50,7 @@ def compare(
 
     for name in names:
         find_backend(name)
+        check_dtype(read, name)
     graph = read.graph
     ports, symbols = input_ports(graph), symbol_ranges(graph)
     dims = parse_dims(dim, symbols)

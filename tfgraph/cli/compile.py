@@ -5,6 +5,9 @@ May import: api, backends, passes, text, errors.
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,17 +64,24 @@ def compile(
     keep_failed: Annotated[
         bool, typer.Option("--keep-failed", help="keep what fails as NAME.failed.tfgraph")
     ] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="also link kernels/model.so, for C++ programs")
+    ] = False,
     threads: ThreadsOption = None,
 ) -> int:
     """Compile a model into an artifact, and verify it."""
     _check_output(output)
     read = read_source(session, model)
     chosen = choose_target(read, target, arch=arch, mcpu=mcpu, threads=threads)
+    if shared and chosen.name != "cpu":
+        raise TfgraphError(f"--shared is for --target cpu, not {chosen.name}")
+    chosen = replace(chosen, shared=shared)
     from tfgraph.api import VerificationFailed, build
     from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline
 
     pipeline = DEFAULT_PIPELINE if passes is None else passes
-    wanted = _passes_to_show(print_after or (), [p.name for p in parse_pipeline(pipeline)])
+    names = [p.name for p in parse_pipeline(pipeline)]
+    wanted = _passes_to_show(print_after or (), names)
     if not session.quiet:
         print_model(session, model, read)
     where = f"for {chosen.name}" + (f" {chosen.arch}" if chosen.arch else "")
@@ -86,9 +96,10 @@ def compile(
                 check=verify,
                 keep_failed=keep_failed,
                 progress=lambda stage: say(f"{_STAGES.get(stage, stage)} {where}"),
-                after=_show_diffs(session, wanted),
+                after=_show_diffs(session, wanted, names),
             )
     except VerificationFailed as failure:
+        failure.hint = _reproduce(session, model, passes, failure.report)
         if not session.json:
             raise
         session.note(str(failure))
@@ -100,6 +111,20 @@ def compile(
     else:
         _print_report(session, report)
     return 0
+
+
+def _reproduce(session: Session, model: str, passes: str | None, report: CompileReport) -> str:
+    """The `compare` that meets the same difference."""
+    _, at = report.verification.worst
+    line = ["tfgraph", "compare", model, "--backends", f"numpy,{report.target.name}"]
+    for symbol, number in report.verification.dims[at].items():
+        line += ["--dim", f"{symbol}={number}"]
+    line += ["--seed", str(at)] if at else []
+    line += [] if passes is None else ["--passes", passes]
+    for plugin in session.plugins:
+        line += ["--plugin", str(plugin)]
+    kept = "" if report.artifact is None else f"kept as {short_path(report.artifact)}; "
+    return f"{kept}to find the first value that differs: {shlex.join(line)}"
 
 
 def _check_output(output: Path | None) -> None:
@@ -118,19 +143,25 @@ def _passes_to_show(wanted: Sequence[str], names: Sequence[str]) -> frozenset[st
     return frozenset(names if "all" in wanted else wanted)
 
 
-def _show_diffs(session: Session, wanted: frozenset[str]) -> Callable[[Pass, Graph, Graph], None]:
-    """What `build` calls after each pass: prints the change of the graph's text."""
+def _show_diffs(
+    session: Session, wanted: frozenset[str], names: Sequence[str]
+) -> Callable[[Pass, Graph, Graph], None]:
+    """What `build` calls after each pass: prints the change of the graph's text. `names` are those
+    of all passes that run."""
+    runs = Counter[str]()
 
     def show(item: Pass, before: Graph, after: Graph) -> None:
+        runs[item.name] += 1
         if item.name not in wanted:
             return
+        name = str(item) + (f" (run {runs[item.name]})" if names.count(item.name) > 1 else "")
         from difflib import unified_diff
 
         from tfgraph.text import print_graph
 
         old, new = (print_graph(graph).splitlines() for graph in (before, after))
-        lines = list(unified_diff(old, new, f"before {item}", f"after {item}", lineterm=""))
-        for line in lines or [f"{item} changes nothing"]:
+        lines = list(unified_diff(old, new, f"before {name}", f"after {name}", lineterm=""))
+        for line in lines or [f"{name} changes nothing"]:
             if session.json:
                 session.note(line)
             else:

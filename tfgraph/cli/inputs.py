@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     NDArray = np.ndarray[Any, np.dtype[Any]]
 
 
+# What NumPy says of mapping a file, and what that means to who gave it.
+_UNREADABLE = {
+    "Python objects": "it holds Python objects, expected numbers",
+    "mmap length": "it is cut short",
+}
+
+
 def parse_dims(texts: Sequence[str] | None, symbols: Mapping[str, SymbolRange]) -> dict[str, int]:
     """`--dim NAME=SIZE` as sizes by symbol."""
     sizes: dict[str, int] = {}
@@ -72,7 +79,8 @@ def _read_array(name: str, path: Path) -> NDArray:
     except OSError as cause:
         raise TfgraphError(f"--input {name}: {path}: {cause.strerror or cause}") from cause
     except (ValueError, EOFError, SyntaxError, OverflowError) as cause:
-        raise TfgraphError(f"--input {name}: {path} cannot be read: {cause}") from cause
+        reason = next((words for part, words in _UNREADABLE.items() if part in str(cause)), cause)
+        raise TfgraphError(f"--input {name}: {path} cannot be read: {reason}") from cause
 
 
 def _checked(port: Port, array: NDArray) -> NDArray:

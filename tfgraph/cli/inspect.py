@@ -1,6 +1,6 @@
 """`tfgraph inspect`: the graph of a model or artifact as text or a picture, its cost, its fusion.
 
-May import: api, backends.base, passes, text, draw, cost, runtime.
+May import: api, backends.base, passes, model, text, draw, cost, runtime.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfgraph.cli.options import DimOption, ModelOrArtifact, PassesOption, Session, verb
-from tfgraph.cli.output import size
+from tfgraph.cli.output import plural, size
 from tfgraph.cli.report import print_graph_ports, print_passes
 from tfgraph.cli.source import is_artifact, read_source, short_path
 from tfgraph.errors import TfgraphError
@@ -28,6 +28,7 @@ class Format(StrEnum):
     text = "text"
     dot = "dot"
     mermaid = "mermaid"
+    yaml = "yaml"
 
 
 @verb
@@ -48,6 +49,12 @@ def inspect(
     dim: DimOption = None,
 ) -> int:
     """Show a graph, what it costs, what fuses. For an artifact, also what it holds."""
+    if format not in (None, Format.text) and (fusion or cost) and not session.json:
+        other = "--fusion" if fusion else "--cost"
+        raise TfgraphError(
+            f"--format {format} stands alone; {other} prints a table",
+            hint=f"leave {other} out, or add --json, which has both",
+        )
     if is_artifact(model):
         if fused or fusion or passes is not None:
             raise TfgraphError(
@@ -71,7 +78,8 @@ def inspect(
     if fusion:
         print_passes(session, read.graph, graph, reports)
     if cost:
-        _print_cost(session, shown, dim, found)
+        ran = fused or fusion or passes is not None
+        _print_cost(session, graph, "after passes" if ran else "as written", dim, found)
     session.object(found)
     return 0
 
@@ -91,7 +99,11 @@ def _inspect_artifact(
     folder = Path(spec)
     manifest = layout.read_manifest(folder)
     text = layout.read_checked(folder, layout.GRAPH, manifest["files"][layout.GRAPH])
-    graph = parse_graph(text.decode(), str(folder / layout.GRAPH))
+    try:
+        graph = parse_graph(text.decode(), str(folder / layout.GRAPH))
+    except TfgraphError as error:  # the text is as it was written: this tfgraph knows less
+        error.hint = "if it was compiled with an extension, --plugin FILE loads that"
+        raise
     if format is None:
         _print_manifest(session, folder, manifest)
         print_graph_ports(session, graph)
@@ -100,7 +112,7 @@ def _inspect_artifact(
     if format is not None or not cost:
         _print_graph(session, graph, format)
     if cost:
-        _print_cost(session, graph, dim, found)
+        _print_cost(session, graph, "after passes", dim, found)
     session.object(found)
     return 0
 
@@ -115,7 +127,19 @@ def _print_manifest(session: Session, folder: Path, manifest: dict[str, Any]) ->
     total = size(sum(p.stat().st_size for p in files))
     session.print(f"{shown}: {manifest['name']} for {target}, {total}")
     session.print(f"  by {tools}")
+    _print_verification(session, manifest.get("verification"))
     session.print(f"  sha256 {manifest['sha256']}")
+
+
+def _print_verification(session: Session, found: dict[str, Any] | None) -> None:
+    if found is None:
+        session.print(f"  verification {session.verdict(None)}")
+    elif found["ok"]:
+        at = plural(len(found["dims"]), "size")
+        session.print(f"  verification {session.verdict(True)} against {found['against']} at {at}")
+    else:
+        reason = (found["reason"] or "").removeprefix("not run: ")
+        session.print(f"  verification {session.verdict(found['ok'])}: {reason}")
 
 
 def _describe(graph: Graph, format: Format | None) -> dict[str, Any]:
@@ -146,6 +170,10 @@ def _drawn(graph: Graph, format: Format | None) -> str:
         from tfgraph.text import print_graph
 
         return print_graph(graph)
+    if format is Format.yaml:
+        from tfgraph.model import dump_yaml
+
+        return dump_yaml(graph)
     from tfgraph.draw import to_dot, to_mermaid
 
     return to_dot(graph) if format is Format.dot else to_mermaid(graph)
@@ -156,12 +184,15 @@ def _print_graph(session: Session, graph: Graph, format: Format | None) -> None:
 
 
 def _print_cost(
-    session: Session, graph: Graph, dim: list[str] | None, found: dict[str, Any]
+    session: Session, graph: Graph, which: str, dim: list[str] | None, found: dict[str, Any]
 ) -> None:
+    """The cost of a graph, and which one that is: with `--fusion` not the one that was read."""
     from tfgraph.backends.base import symbol_ranges
     from tfgraph.cli.inputs import parse_dims
     from tfgraph.cost import cost
 
     counted = cost(graph, parse_dims(dim, symbol_ranges(graph)))
-    found["cost"] = counted.to_json()
+    found["cost"] = {"graph": which, **counted.to_json()}
+    head = session.style("cost", "bold")
+    session.print(f"{head}    {which}: {plural(len(graph.nodes), 'node')}")
     session.print(str(counted))

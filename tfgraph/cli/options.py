@@ -6,6 +6,8 @@ May import: typer, output, tfgraph.errors.
 from __future__ import annotations
 
 import inspect
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,10 +86,12 @@ class Session(Output):
     plugins: tuple[Path, ...] = ()
 
     def load_plugins(self) -> None:
-        """Load what is installed and what `--plugin` names; verbs that read a model call this."""
+        """Load what is installed and what `--plugin` names; verbs that read a model call this.
+        What they print goes to stderr: stdout is for results."""
         from tfgraph.plugins import load_plugins
 
-        load_plugins(self.plugins)
+        with redirect_stdout(sys.stderr):
+            load_plugins(self.plugins)
 
 
 def verb(function: Callable[..., int | None]) -> Callable[..., int]:

@@ -48,6 +48,12 @@ def run(
     ] = None,
     seed: SeedOption = 0,
     threads: ThreadsOption = None,
+    verify_weights: Annotated[
+        bool,
+        typer.Option(
+            "--verify-weights/--no-verify-weights", help="check an artifact's weights file first"
+        ),
+    ] = True,
     target: Annotated[
         str | None,
         typer.Option(metavar="NAME", help="for a model: numpy, cpu [default: its own, else cpu]"),
@@ -67,9 +73,14 @@ def run(
             )
         from tfgraph.runtime.model import load
 
-        executable = load(model, threads=threads)
+        executable = load(model, threads=threads, verify_weights=verify_weights)
         constraints = executable.manifest["constraints"]
     else:
+        if not verify_weights:
+            raise TfgraphError(
+                f"--no-verify-weights is for artifacts; {model} is a model",
+                hint="compile it first: tfgraph compile",
+            )
         executable, constraints = _from_model(session, model, target, threads, trace)
     from tfgraph.cli.inputs import parse_dims, read_inputs
     from tfgraph.runtime.examples import complete
@@ -147,7 +158,14 @@ def _save(outputs: Mapping[str, NDArray], folder: Path) -> dict[str, str]:
     """Write the outputs; the path of each by its name. Each file appears whole or not at all."""
     import numpy as np
 
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise TfgraphError(
+            f"cannot write {folder}: it is a file", hint="--save names a folder"
+        ) from None
+    except OSError as cause:
+        raise TfgraphError(f"cannot write {folder}: {cause.strerror}") from cause
     written: dict[str, str] = {}
     for name, stem in safe_names(list(outputs)).items():
         path = folder / f"{stem}.npy"
@@ -156,6 +174,8 @@ def _save(outputs: Mapping[str, NDArray], folder: Path) -> dict[str, str]:
             with partial.open("wb") as file:
                 np.save(file, outputs[name], allow_pickle=False)
             os.replace(partial, path)
+        except OSError as cause:
+            raise TfgraphError(f"cannot write {path}: {cause.strerror}") from cause
         finally:
             partial.unlink(missing_ok=True)
         written[name] = str(path)

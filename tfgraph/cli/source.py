@@ -6,6 +6,8 @@ May import: model, backends.base, runtime, errors.
 from __future__ import annotations
 
 import os
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,7 +36,35 @@ def read_source(session: Session, spec: str) -> Model:
     session.load_plugins()
     from tfgraph.model import load_source
 
-    return load_source(spec)
+    with redirect_stdout(sys.stderr):  # what a Python file prints is no result
+        model = load_source(spec)
+    _check_settings(model)
+    return model
+
+
+def _check_settings(model: Model) -> None:
+    """The target and architecture that the file names exist, also where none is compiled for."""
+    from tfgraph.backends.base import check_backend_name
+    from tfgraph.backends.tvm.cuda.arch import parse_arch
+
+    if model.target is not None:
+        with _Place(model, "target", from_file=True):
+            check_backend_name(model.target)
+    if model.arch is not None:
+        with _Place(model, "arch", from_file=True):
+            parse_arch(model.arch)
+
+
+def check_dtype(model: Model, target: str) -> None:
+    """Raise TfgraphError at the file's `dtype` if the target has no kernels for it; a graph by its
+    nodes has no such key, and an error at the first node."""
+    where = model.locations.get("dtype")
+    if where and target in ("cpu", "cuda") and model.dtype.value != "float32":
+        raise TfgraphError(
+            f"dtype: {model.dtype.value} does not run on {target}",
+            where,
+            f"dtype: float32 does; `tfgraph run --target numpy` takes {model.dtype.value}",
+        )
 
 
 def choose_target(
@@ -53,6 +83,7 @@ def choose_target(
     chosen = name or model.target or "cpu"
     with _Place(model, "target", from_file=name is None and model.target is not None):
         find_backend(chosen)
+    check_dtype(model, chosen)
     if arch is not None and chosen != "cuda":
         raise TfgraphError(
             f"--arch is for --target cuda, not {chosen}",

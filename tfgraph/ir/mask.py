@@ -6,7 +6,7 @@ May import: dim, errors.
 
     causal()                      query i sees keys j <= i
     causal(past)                  query i stands at position past + i
-    window(left=128)              keys at most 128 before, none after unless right says so
+    window(left=128)              keys at most 128 before, any after unless right says so
     padding(t)                    t: i64[batch] lengths, or bool/int[batch, keys], nonzero is real
     prefix(lengths)               keys j < lengths[b] are seen by all queries, the rest causally
     segments(ids)                 only keys of the same segment

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def verify_structure(graph: Graph) -> None:
     """Check that values are defined once and before use, that names are unique, that symbols are
-    known, and that outputs exist, at least one. Raises TfgraphError that names the value and its place."""
+    known, and that there are outputs. Raises TfgraphError that names the value and its place."""
     defined: dict[str, Value] = {}
 
     def define(value: Value, where: Location | None = None) -> None:

@@ -189,6 +189,12 @@ def _divisors(n: int) -> list[int]:
 
 
 def _check_embedding(spec: HighLevel) -> Iterator[Problem]:
+    if spec.embedding.token_types > 1 and spec.kind == "encoder-decoder":
+        yield Problem(
+            ("embedding", "token_types"),
+            "is for one stack, with one input token_type_ids",
+            ("embedding", "kind"),
+        )
     if spec.vocabulary is None:
         for key in ("embedding", "head"):
             if key in spec.model_fields_set and getattr(spec, key) is not None:
@@ -228,6 +234,10 @@ def _check_embedding(spec: HighLevel) -> Iterator[Problem]:
 
 
 def _check_masks(spec: HighLevel) -> Iterator[Problem]:
+    if spec.mask == [] and spec.kind == "decoder":
+        yield Problem(
+            ("mask",), "a decoder is causal", ("mask", "kind"), "mask: causal, or kind: encoder"
+        )
     for part in spec.mask or ():
         if part.kind != "window" and (part.left is not None or part.right is not None):
             yield Problem(("mask",), "left and right are for a window", ("mask",))

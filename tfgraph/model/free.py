@@ -5,6 +5,8 @@ May import: schema, read, text, ops, ir, errors; networkx.
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
@@ -100,9 +102,25 @@ def _shifted(where: Location, columns: int) -> Location:
     return Location(where.file, where.line, where.column + columns)
 
 
+_STRING = r'"(?:[^"\\]|\\.)*"'
+_PART = re.compile(rf"(?:{_STRING}|[^,])*")
+
+
+def _parts(key: str) -> list[str]:
+    """The results that a node names, as they are written: one, or several with commas."""
+    parts: list[str] = []
+    at = 0
+    while at <= len(key):
+        part = _PART.match(key, at)
+        assert part is not None  # it matches nothing at all, too
+        parts.append(part[0].strip())
+        at = part.end() + 1
+    return parts
+
+
 def _names(key: str) -> list[str]:
-    """The results that a node names: one, or several with commas."""
-    return [name.strip() for name in key.split(",")]
+    """The names of a node's results; as in a call, one in quotes is a JSON string."""
+    return [json.loads(p) if re.fullmatch(_STRING, p) else p for p in _parts(key)]
 
 
 def _parse_nodes(spec: FreeForm, document: Document, values: dict[str, Traced]) -> dict[str, Call]:
@@ -110,9 +128,14 @@ def _parse_nodes(spec: FreeForm, document: Document, values: dict[str, Traced]) 
     defined = set(values)
     for key, text in spec.nodes.items():
         place = document.place("nodes", key)
-        for name in _names(key):
-            if not name or name in defined:
-                what = f"{name}: defined twice" if name else f"'{key}' has an empty name"
+        try:
+            names = _names(key)
+        except ValueError:
+            document.errors.append(TfgraphError(f"{key}: escapes are those of JSON", place.key))
+            continue
+        for part, name in zip(_parts(key), names, strict=True):
+            if not part or name in defined:
+                what = f"{name}: defined twice" if part else f"'{key}' has an empty name"
                 document.errors.append(TfgraphError(what, place.key))
             defined.add(name)
         with _Collect(document, place.value):

@@ -28,7 +28,7 @@ _KEYS = {
     "lm_head": "vocabulary",
     "embeddings.positions": "positions",
     "embeddings.token_types": "embedding",
-    ".attention.": "head_size",
+    "attention.": "head_size",
     ".ffn.": "ffn",
 }
 

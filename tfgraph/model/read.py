@@ -16,6 +16,7 @@ from ruamel.yaml.events import (
     AliasEvent,
     CollectionEndEvent,
     CollectionStartEvent,
+    NodeEvent,
 )
 from ruamel.yaml.reader import ReaderError
 
@@ -24,8 +25,9 @@ from tfgraph.errors import Location, TfgraphError
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 32
 MAX_ALIASES = 16
-MAX_EVENTS = 200_000
+MAX_VALUES = 100_000
 MAX_DIGITS = 300
+_TEXT_FILE = "a model file is text; `tfgraph init` writes an example"
 _TAG = "tag:yaml.org,2002:"
 
 Path_ = tuple[str | int, ...]
@@ -89,7 +91,7 @@ def read_document(path: str | Path) -> Document:
         before = text[: error.position]
         line = before.count("\n") + 1
         where = Location(document.file, line, error.position - before.rfind("\n"))
-        raise TfgraphError(f"not YAML: {error.reason}", where) from cause
+        raise TfgraphError(f"not YAML: {error.reason}", where, _TEXT_FILE) from cause
     except MarkedYAMLError as cause:
         error = cause
         mark = error.problem_mark or error.context_mark
@@ -128,25 +130,66 @@ def _read_text(path: Path) -> str:
         line = raw[: cause.start].count(b"\n") + 1
         column = cause.start - raw.rfind(b"\n", 0, cause.start)
         raise TfgraphError(
-            "not YAML: the text is not UTF-8", Location(where.file, line, column)
+            "not YAML: the text is not UTF-8", Location(where.file, line, column), _TEXT_FILE
         ) from cause
 
 
 def _check_limits(file: str, text: str) -> None:
-    """Count events, which are read one by one, before the tree is built."""
-    depth = aliases = 0
-    for count, event in enumerate(_yaml().parse(text)):
-        aliases += isinstance(event, AliasEvent)
-        depth += isinstance(event, CollectionStartEvent) - isinstance(event, CollectionEndEvent)
-        problem = None
-        if aliases > MAX_ALIASES:
-            problem = f"more than {MAX_ALIASES} aliases (*name)"
-        elif depth > MAX_DEPTH:
-            problem = f"nested deeper than {MAX_DEPTH}"
-        elif count > MAX_EVENTS:
-            problem = f"more than {MAX_EVENTS} values"
+    """Count events, which are read one by one, before the tree is built, with an alias as all that
+    it stands for: the plain data holds that once for each alias."""
+    limits = _Limits()
+    for event in _yaml().parse(text):
+        problem = limits.take(event)
         if problem:
             raise TfgraphError(f"the file is refused: {problem}", _at(file, event.start_mark))
+
+
+class _Limits:
+    """What the events so far make: how many values and aliases, and which values are open."""
+
+    def __init__(self) -> None:
+        self.aliases = self.values = 0
+        self.open: list[_Held] = []
+        self.anchors: dict[str, _Held] = {}
+
+    def take(self, event: Any) -> str | None:
+        """Count an event; the limit that it breaks, in words."""
+        if isinstance(event, CollectionEndEvent):
+            done = self.open.pop()
+            done.values = self.values - done.before
+        if not isinstance(event, NodeEvent):
+            return None
+        anchor: Any = getattr(event, "anchor", None)  # ruamel's attributes have no types
+        held = _Held(self.values, depth=int(isinstance(event, CollectionStartEvent)))
+        if isinstance(event, AliasEvent):
+            self.aliases += 1
+            # One that nothing defines is told when the tree is built.
+            held = self.anchors.get(str(anchor), held)
+            if held in self.open:
+                return "an alias contains itself"
+        elif anchor is not None:
+            self.anchors[str(anchor)] = held
+        depth = len(self.open) + held.depth
+        if held.depth:
+            for levels, around in enumerate(reversed(self.open), held.depth + 1):
+                around.depth = max(around.depth, levels)
+        self.values += held.values
+        if isinstance(event, CollectionStartEvent):
+            self.open.append(held)
+        if self.aliases > MAX_ALIASES:
+            return f"more than {MAX_ALIASES} aliases (*name)"
+        if depth > MAX_DEPTH:
+            return f"nested deeper than {MAX_DEPTH}"
+        return f"more than {MAX_VALUES} values" if self.values > MAX_VALUES else None
+
+
+@dataclass(eq=False)
+class _Held:
+    """A value: how many came before it, how many it holds, itself included, and how deep it is."""
+
+    before: int
+    values: int = 1
+    depth: int = 0
 
 
 def _yaml() -> Any:
@@ -163,8 +206,6 @@ def _convert(document: Document, node: Any, path: Path_, key: Location) -> Any:
     quoted = node.id == "scalar" and node.style in ("'", '"')
     text = Location(value.file, value.line, value.column + 1) if quoted else value
     document.places[path] = Place(key, value, text)
-    if len(path) > MAX_DEPTH:
-        raise TfgraphError("the file is refused: an alias contains itself", value)
     if node.id == "mapping":
         return _convert_mapping(document, node, path)
     if node.id == "sequence":

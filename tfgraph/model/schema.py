@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Exact, exact
 from tfgraph.text import parse_constant
+from tfgraph.text.arithmetic import LARGEST_SIZE
 
 MAX_LAYERS = 1024
 MAX_WIDTH = 1 << 17
@@ -34,11 +35,12 @@ Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
 Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
 Middle = Annotated[int, Field(ge=1, le=MAX_FFN)]
 Rows = Annotated[int, Field(ge=1, le=MAX_VOCABULARY)]
+Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Positive = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 Natural = Annotated[int, Field(ge=0, le=MAX_POSITIONS)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 Activation = Literal["relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"]
-Arch = Annotated[str, Field(pattern=r"^sm_[1-9][0-9]+$")]
+Arch = Annotated[str, Field(pattern=r"^sm_[1-9][0-9]*$")]
 FloatType = Literal["float32", "float16", "bfloat16", "float64", "f32", "f16", "bf16", "f64"]
 
 
@@ -155,9 +157,9 @@ class Head(Strict):
 class Symbol(Strict):
     """The range of a symbolic size, and the size of examples."""
 
-    min: Positive = 1
-    max: Positive | None = None
-    example: Positive | None = None
+    min: Size = 1
+    max: Size | None = None
+    example: Size | None = None
 
 
 class File(Strict):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _YAML = (".yaml", ".yml")
 _TEXT = (".tfg", ".txt")
 _KINDS = "a .yaml model, file.py:name, or a graph as text (.tfg)"
+_NO_STREAM = "models are read from files, not from standard input or a pipe: write it to one"
 
 
 def load_source(spec: str) -> Model:
@@ -38,21 +39,23 @@ def load_source(spec: str) -> Model:
     path = Path(spec)
     if path.suffix == ".py":
         raise TfgraphError(
-            f"{spec}: which graph of the file?",
+            "which graph of the file?",
             Location(spec),
             f"write {spec}:name, such as :model",
         )
     if path.suffix in _YAML:
         return read_model(path)
     if path.is_dir():
-        raise TfgraphError(f"{spec} is a folder", Location(spec), f"expected {_KINDS}")
+        checkpoint = (path / "config.json").is_file()
+        hint = f"tfgraph import hf {spec} -o model.yaml" if checkpoint else f"expected {_KINDS}"
+        raise TfgraphError("this is a folder", Location(spec), hint)
+    if spec == "-" or (path.exists() and not path.is_file()):
+        raise TfgraphError("cannot read the model: this is not a file", Location(spec), _NO_STREAM)
     if not path.is_file():
-        raise TfgraphError(
-            f"cannot read the model: no such file: {spec}", Location(spec), _near(path)
-        )
+        raise TfgraphError("cannot read the model: no such file", Location(spec), _near(path))
     if path.suffix in _TEXT or _begins_with_graph(path):
         return _from_text(path)
-    raise TfgraphError(f"{spec} is not a model", Location(spec), f"expected {_KINDS}")
+    raise TfgraphError("this is not a model", Location(spec), f"expected {_KINDS}")
 
 
 def _near(path: Path) -> str | None:
@@ -68,8 +71,15 @@ def _begins_with_graph(path: Path) -> bool:
 def _from_text(path: Path) -> Model:
     try:
         text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise TfgraphError(f"cannot read the graph: {cause}", Location(str(path))) from cause
+    except OSError as cause:
+        what = f"cannot read the graph: {cause.strerror}"
+        raise TfgraphError(what, Location(str(path))) from cause
+    except UnicodeDecodeError as cause:
+        raise TfgraphError(
+            "cannot read the graph: this is not text", Location(str(path)), f"expected {_KINDS}"
+        ) from cause
+    if not text.strip():
+        raise TfgraphError("the file is empty", Location(str(path)), f"expected {_KINDS}")
     return _model(parse_graph(text, str(path)), path)
 
 
@@ -81,11 +91,11 @@ def _model(graph: Graph, path: Path) -> Model:
 def _from_python(path: Path, name: str) -> Model:
     where = Location(str(path))
     if not path.is_file():
-        raise TfgraphError(f"no such file: {path}", where, _near(path))
+        raise TfgraphError("no such file", where, _near(path))
     names = _run(path)
     if name not in names:
         public = [n for n in names if not n.startswith("_")]
-        raise TfgraphError(f"{path} has no '{name}'", where, nearest(name, public))
+        raise TfgraphError(f"the file has no '{name}'", where, nearest(name, public))
     made = names[name]
     if callable(made) and not isinstance(made, Graph | Builder | Model):
         made = _call(path, made)
@@ -95,7 +105,7 @@ def _from_python(path: Path, name: str) -> Model:
         return made
     if not isinstance(made, Graph):
         raise TfgraphError(
-            f"{path}: '{name}' is a {type(made).__name__}, expected a graph",
+            f"'{name}' is a {type(made).__name__}, expected a graph",
             where,
             "a Graph, or a function of no arguments that returns one",
         )

@@ -5,7 +5,7 @@
         g.output("y", softmax(x + x))
     g.build()
 
-May import: trace, place, define, ir, errors.
+May import: trace, place, operands, define, ir, errors.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ from tfgraph.ir import (
     verify_structure,
 )
 from tfgraph.ops.define import OpDef, find_op
-from tfgraph.ops.place import user_location
+from tfgraph.ops.operands import not_a_tensor
+from tfgraph.ops.place import caller_location, raised_location, user_location
 from tfgraph.ops.trace import Traced, map_traced
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
+    from types import TracebackType
 
     from tfgraph.errors import Location
     from tfgraph.ir import DimLike
 
 _current: ContextVar[Builder] = ContextVar("builder")
+_OF_GRAPHS = {name for name in (*vars(Graph), *Graph.__dataclass_fields__) if name[0] != "_"}
 
 
 class Builder:
@@ -72,8 +75,20 @@ class Builder:
         self._token = _current.set(self)
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, trace: TracebackType | None) -> None:
         _current.reset(self._token)
+        if isinstance(error, TfgraphError) and error.location is None:
+            error.location = raised_location(trace)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            """Say what is missing where a Graph is expected."""
+            if name in _OF_GRAPHS:
+                raise TfgraphError(
+                    f"graph {self.name} is still being built", hint="call build() for the graph"
+                )
+            raise AttributeError(f"'Builder' object has no attribute '{name}'")
 
     def symbol(self, name: str, low: int = 1, high: int = 65536, example: int | None = None) -> Dim:
         """Declare a symbolic size with its range; `example` is used where no size is given."""
@@ -90,6 +105,9 @@ class Builder:
         """Declare an input; `fill` makes an example of it (normal values unless given)."""
         if name.isdigit():
             raise TfgraphError(f"input '{name}': results have numbers for names", self.here())
+        if name in self._params or any(name == item.value.name for item in self._inputs):
+            what = "a parameter" if name in self._params else "an input"
+            raise TfgraphError(f"there is {what} '{name}' already", self.here())
         value = self._declared(name, dtype, shape)
         default = Fill("normal", exact(1)) if value.type.dtype.is_float else Fill("ones")
         self._inputs.append(Input(value, fill or default))
@@ -100,6 +118,8 @@ class Builder:
     ) -> Traced:
         """Declare a weight under the current scope, or return the one of that name and type."""
         full = ".".join([*self._param_scopes, name])
+        if any(full == item.value.name for item in self._inputs):
+            raise TfgraphError(f"there is an input '{full}' already", self.here())
         value = self._declared(full, dtype, shape)
         known = self._params.setdefault(full, Param(value, fill or Fill("normal", exact(0.02))))
         if known.value != value:
@@ -117,7 +137,10 @@ class Builder:
 
     def output(self, name: str, x: Traced) -> None:
         """Give a value a public name."""
-        self._outputs.append(Output(name, x.value))
+        if any(name == output.name for output in self._outputs):
+            raise TfgraphError(f"there is an output '{name}' already", self.here())
+        with Blame():
+            self._outputs.append(Output(name, self._value(x, f"output '{name}'")))
 
     def label(self, x: Traced, name: str) -> Traced:
         """Name a value under the current scope, so that dumps and reports read well.
@@ -189,7 +212,8 @@ class Builder:
         return tuple(results) if len(results) > 1 else results[0]
 
     def build(self) -> Graph:
-        """The finished graph, verified."""
+        """The finished graph, verified. Raises TfgraphError, such as for one without outputs."""
+        place = caller_location()
         new = self._renamed
 
         def rename(value: Value) -> Value:
@@ -211,13 +235,23 @@ class Builder:
             symbols=tuple(self._symbols.values()),
             constraints=tuple(self._constraints),
         )
-        verify_structure(graph)
+        try:
+            verify_structure(graph)
+        except TfgraphError as error:
+            error.location = error.location or place
+            raise
         return graph
 
-    def _value(self, traced: Any) -> Value:
-        if not isinstance(traced, Traced) or traced.builder is not self:
-            raise TfgraphError("an operand belongs to another graph, or to none")
+    def _value(self, traced: Any, what: str = "an operand") -> Value:
+        if not isinstance(traced, Traced):
+            raise not_a_tensor(traced, what)
+        if traced.builder is not self:
+            other = traced.builder.name
+            raise TfgraphError(f"{what} belongs to another graph, {other}, not to {self.name}")
         return traced.value
+
+    def __repr__(self) -> str:
+        return f"<graph {self.name}, being built: {len(self.nodes)} nodes>"
 
     def here(self) -> Location | None:
         """The place that a node made now comes from."""

@@ -2,7 +2,7 @@
 
 Positional-only parameters are operands, keyword-only ones attributes; the annotations say what an
 operand may be (`Array`, `Array | ExactLike`, `Mask`, `Array | None`) and how an attribute is read
-(`DimLike`, `ExactLike`, `DType`). The body is the meaning. May import: ir, array, errors.
+(`DimLike`, `ExactLike`, `DType`). The body is the meaning. May import: operands, ir, array, errors.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Dim, DType, Exact, Mask, TensorType, as_dim, dtype, exact, product
 from tfgraph.ops.array import Array
+from tfgraph.ops.operands import require_mask, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,8 @@ class OpDef:
 
     def _operand(self, parameter: inspect.Parameter, value: Any) -> Any:
         allowed = str(parameter.annotation)
+        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # NumPy's numbers
+            value = value.item()
         if isinstance(value, _NUMBERS) and not isinstance(value, bool):
             if "ExactLike" not in allowed:
                 raise TfgraphError(
@@ -99,9 +102,11 @@ class OpDef:
             if parameter.default is not None:
                 raise TfgraphError(f"{self.name}: '{parameter.name}' must be given")
             return None
-        if isinstance(value, Mask) != ("Mask" in allowed):
-            wanted = "a mask" if "Mask" in allowed else "a tensor"
-            raise TfgraphError(f"{self.name}: '{parameter.name}' must be {wanted}")
+        if "Mask" in allowed:
+            require_mask(f"{self.name}: '{parameter.name}'", value)
+        elif isinstance(value, Mask):
+            got = shown(value)
+            raise TfgraphError(f"{self.name}: '{parameter.name}' is {got}, expected a tensor")
         return value
 
     def bind_attrs(self, given: Mapping[str, Any]) -> dict[str, Attr]:
@@ -204,7 +209,8 @@ def apply_op(definition: OpDef, args: Sequence[Any], kwargs: Mapping[str, Any]) 
 def find_op(name: str) -> OpDef:
     """The op called `name`. Raises TfgraphError with the nearest name if there is none."""
     if name not in REGISTRY:
-        raise TfgraphError(f"unknown op '{name}'", hint=nearest(name, REGISTRY))
+        extension = "if it is an extension's, --plugin FILE loads that"
+        raise TfgraphError(f"unknown op '{name}'", hint=nearest(name, REGISTRY) or extension)
     return REGISTRY[name]
 
 

@@ -1,6 +1,6 @@
 """The traced domain: applying an op to a `Traced` value adds a node to the graph being built.
 
-May import: array, define, ir.
+May import: array, refuse, define, ir.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.ir import Dim, Exact, Mask, Value, exact
 from tfgraph.ops.array import Array
 from tfgraph.ops.define import OpDef
+from tfgraph.ops.refuse import Refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Traced(Array):
+class Traced(Refuse, Array):
     """A value of a graph that is being built. Python operators apply the ops of their names."""
 
     builder: Builder
@@ -150,8 +151,26 @@ class Traced(Array):
     def __matmul__(self, other: Traced) -> Any:
         return self.matmul(other)
 
+    def __pow__(self, other: Traced | ExactLike) -> Any:
+        return self.binary("pow", other)
+
+    def __rpow__(self, other: ExactLike) -> Any:
+        return self.binary_after("pow", other)
+
     def __neg__(self) -> Any:
         return self.unary("neg")
+
+    def __abs__(self) -> Any:
+        return self.unary("abs")
+
+    def __lt__(self, other: Traced | ExactLike) -> Any:
+        return self.binary("less", other)
+
+    def __gt__(self, other: Traced | ExactLike) -> Any:
+        return self.builder.apply("less", other, self)
+
+    def __repr__(self) -> str:
+        return f"<traced {self.value}: {self.type}>"
 
 
 def map_traced(operand: Any, f: Callable[[Any], Any]) -> Any:

@@ -75,9 +75,9 @@ def _mask(scores: TensorType, m: Mask) -> TensorType:
 
 
 @op(infer=_mask)
-def mask(scores: Array, m: Mask, /) -> Array:
-    """Scores [..., query, key] plus the biases of `m`, and -inf where it does not allow the key."""
-    return masking.apply(scores, m)
+def mask(scores: Array, mask: Mask, /) -> Array:
+    """Scores [..., query, key] plus the mask's biases, and -inf where it does not allow the key."""
+    return masking.apply(scores, mask)
 
 
 def _softmax(x: TensorType, *, axis: int) -> TensorType:

@@ -1,16 +1,19 @@
 """Inputs made by an artifact's generators, seeded: what `run` uses where an input is left out.
 
-May import: numpy, sizes, errors.
+May import: numpy, memory, sizes, errors.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.sizes import Port, bind_sizes, evaluate
 
 if TYPE_CHECKING:
@@ -25,11 +28,16 @@ def example(port: Port, sizes: Mapping[str, int], seed: int = 0, whole_first: bo
     """An input of the right shape, by the port's generator (see `tfgraph.ir.Fill`).
 
     Each name has a stream of its own, so that adding an input changes no other. The first row of a
-    mask is whole unless `whole_first` is False.
+    mask is whole unless `whole_first` is False. Raises TfgraphError where it does not fit into
+    memory.
     """
     key = hashlib.sha256(f"{seed} {port.name}".encode()).digest()
     random = np.random.Generator(np.random.Philox(int.from_bytes(key[:8], "little")))
     shape = tuple(evaluate(dim, sizes) for dim in port.shape)
+    words = set(re.findall(r"\w+", " ".join(map(str, port.shape))))
+    used = {name: size for name, size in sizes.items() if name in words}
+    # Two arrays of eight bytes an element are the most that is held at a time.
+    refuse_absurd(prod(shape) * 16, f"input '{port.name}'", used)
     made: Array
     kind, _, argument = port.fill.rstrip(")").partition("(")
     if kind == "normal":

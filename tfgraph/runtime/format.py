@@ -1,9 +1,11 @@
 """The artifact on disk: names of its files, its version, its hashes. Written by the backends, read
 here, so that both agree. May import: the standard library, errors.
 
-    manifest.json          inputs, outputs, symbols, weights, target, hashes of the other files
+    manifest.json          inputs, outputs, symbols, weights, target, hashes of the other files,
+                           how it was verified
     graph.before.tfg       the graph as it was read        graph.tfg    after the passes
-    kernels/*.o            object files                    kernels/*.txt, *.cu    their source
+    kernels/*.o            object files                    kernels/*.py, *.cu    their source
+    kernels/model.so       the object files as a library, on --shared
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
 """
 
@@ -23,6 +25,7 @@ GRAPH = "graph.tfg"
 WEIGHTS = "weights.safetensors"
 PASSES = "passes.json"
 KERNELS = "kernels"
+SHARED = "kernels/model.so"
 SUFFIX = ".tfgraph"
 _CHUNK = 1 << 20
 
@@ -38,6 +41,11 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an artifact. Raises TfgraphError, naming the file, where it is missing,
     damaged, or of another format version."""
     path = folder / MANIFEST
+    if folder.is_file():
+        raise TfgraphError(
+            f"{folder} is a file; an artifact is a folder",
+            hint=f"tfgraph compile {folder} makes one",
+        )
     if not folder.is_dir():
         raise TfgraphError(f"{folder}: no such artifact")
     try:

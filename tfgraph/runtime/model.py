@@ -8,6 +8,7 @@ May import: numpy, the other files of runtime, errors.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,11 @@ import numpy as np
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
-from tfgraph.runtime.examples import example
-from tfgraph.runtime.inputs import check_dims, check_inputs
+from tfgraph.runtime.inputs import check_inputs
 from tfgraph.runtime.jit import Program, as_tensor
-from tfgraph.runtime.sizes import Port, SymbolRange
+from tfgraph.runtime.memory import refuse_absurd
+from tfgraph.runtime.runnable import Runnable
+from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
 from tfgraph.runtime.tensors import map_tensors
 
 if TYPE_CHECKING:
@@ -28,7 +30,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Model:
+log = logging.getLogger("tfgraph")
+
+
+class Model(Runnable):
     """A loaded artifact. Any number of threads may call it; outputs belong to the caller."""
 
     def __init__(
@@ -52,6 +57,9 @@ class Model:
                 hint="compile with --target cpu, or see `tfgraph doctor`",
             )
         self._check_cpu()
+        verification = self.manifest.get("verification")  # absent while it is verified
+        if verification is not None and verification["ok"] is False:
+            log.warning("%s failed its verification: %s", self.path, verification["reason"])
         files: dict[str, str] = self.manifest["files"]
         objects: list[bytes] = []
         for name, sha256 in files.items():
@@ -67,26 +75,17 @@ class Model:
         """Run the model on arrays by input name; the outputs by name.
 
         `dims` gives the sizes of symbols that no input's shape tells. Raises TfgraphError for a
-        wrong or missing name, dtype, shape, size or id.
+        wrong or missing name, dtype, shape, size or id, and where memory does not suffice.
         """
         if self._program is None:
-            raise TfgraphError(f"{self.path} is closed")
+            raise TfgraphError(f"model {self.name} is closed")
         arrays, sizes = check_inputs(
             self.inputs, self.symbols, self.manifest["constraints"], inputs, dims
         )
+        refuse_absurd(evaluate(self.manifest.get("memory", 0), sizes), self.name, sizes)
         scalars = [sizes[name] for name in self.manifest["scalars"]]
         results = self._program.call("main", [*arrays.values(), *scalars, *self._weights])
         return {port.name: r for port, r in zip(self.outputs, results, strict=True)}
-
-    def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
-        """Inputs from the manifest's generators, at its example sizes unless `dims` says others."""
-        sizes = self.sizes(dims)
-        return {port.name: example(port, sizes, seed) for port in self.inputs}
-
-    def sizes(self, dims: Mapping[str, int] | None = None) -> dict[str, int]:
-        """The example size of each symbol, with those in `dims` instead."""
-        given = check_dims(dims, self.symbols)
-        return {name: s.example for name, s in self.symbols.items()} | given
 
     def close(self) -> None:
         """Free the code and the mapping of the weights."""
@@ -94,16 +93,6 @@ class Model:
             self._program.close()
         self._program = None
         self._weights = []
-
-    def __enter__(self) -> Model:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        inputs, outputs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
-        return f"<{self.name} for {self.target}: {inputs} -> {outputs}>"
 
     def _check_cpu(self) -> None:
         missing = set(self.manifest["cpu"]["features"]) - cpu_flags()

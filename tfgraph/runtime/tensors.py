@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -30,6 +30,7 @@ DTYPES = {
     "BOOL": "bool",
 }
 _MAX_HEADER = 100_000_000
+_MAX_RANK = 32  # of NumPy's arrays
 
 
 def map_tensors(path: Path) -> dict[str, Array]:
@@ -48,22 +49,33 @@ def map_tensors(path: Path) -> dict[str, Array]:
         raise TfgraphError(f"{path}: {cause.strerror}") from cause
     except (ValueError, RecursionError) as cause:
         raise TfgraphError(f"{path}: malformed header: {cause}") from cause
-    header.pop("__metadata__", None)
+    if not isinstance(header, dict):
+        raise TfgraphError(f"{path}: malformed header: not an object")
+    entries = cast("dict[str, Any]", header)
+    entries.pop("__metadata__", None)
     start = 8 + length
-    memory = np.memmap(path, np.uint8, mode="c", offset=0) if header else np.empty(0, np.uint8)
+    memory = np.memmap(path, np.uint8, mode="c", offset=0) if entries else np.empty(0, np.uint8)
     tensors: dict[str, Array] = {}
-    for name, entry in header.items():
+    for name, entry in entries.items():
         try:
             dtype = np.dtype(DTYPES[entry["dtype"]])
-            shape = tuple(int(n) for n in entry["shape"])
-            first, last = entry["data_offsets"]
+            shape = tuple(map(_size, entry["shape"]))
+            first, last = map(_size, entry["data_offsets"])
         except (KeyError, TypeError, ValueError) as cause:
             raise TfgraphError(f"{path}: malformed entry '{name}'") from cause
         if (
-            not 0 <= first <= last <= size - start
+            len(shape) > _MAX_RANK
+            or not first <= last <= size - start
             or last - first != math.prod(shape) * dtype.itemsize
         ):
             raise TfgraphError(f"{path}: '{name}' does not fit: truncated or malformed")
         data = memory[start + first : start + last].view(dtype).reshape(shape)
         tensors[name] = np.asarray(data)
     return tensors
+
+
+def _size(number: Any) -> int:
+    """A size or offset as it stands in a header. Raises ValueError for any other value."""
+    if type(number) is not int or not 0 <= number < 1 << 63:  # true is no size
+        raise ValueError(f"{number!r} is not a size")
+    return number

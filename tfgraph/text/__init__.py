@@ -16,11 +16,13 @@ from tfgraph.text.expressions import (
     parse_type,
 )
 from tfgraph.text.parser import parse_graph
-from tfgraph.text.printer import print_graph, print_node
+from tfgraph.text.printer import bare_name, default_fill, print_call, print_graph, print_node
 
 __all__ = [
     "Call",
     "Ref",
+    "bare_name",
+    "default_fill",
     "parse_call",
     "parse_constant",
     "parse_dim",
@@ -28,6 +30,7 @@ __all__ = [
     "parse_graph",
     "parse_mask",
     "parse_type",
+    "print_call",
     "print_graph",
     "print_node",
 ]

@@ -11,7 +11,7 @@ from tfgraph.ir.mask import render_mask
 from tfgraph.ops.define import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from inspect import Parameter
 
     from tfgraph.ir import Attr, Graph, Input, Node, Operand, Output, Symbol, TensorType, Value
@@ -42,10 +42,18 @@ def print_graph(graph: Graph) -> str:
 def print_node(node: Node) -> str:
     """One node: `%2 = add(%0, %1) : f32[8]`."""
     results = ", ".join(map(_value, node.outputs))
-    operands = ", ".join(map(_operand, node.operands))
-    attrs = _attrs(node)
     types = ", ".join(str(value.type) for value in node.outputs)
-    return f"{results} = {node.op}({operands}){f' {{{attrs}}}' if attrs else ''} : {types}"
+    return f"{results} = {_call(node, _value)} : {types}"
+
+
+def print_call(node: Node) -> str:
+    """A node without its results, and values without their %: what `parse_call` reads."""
+    return _call(node, lambda value: bare_name(value.name))
+
+
+def bare_name(name: str) -> str:
+    """A value's name as `parse_call` reads it: in quotes where it is not a plain word."""
+    return _quoted(name) if name == "_" else _name(name)
 
 
 def default_fill(type_: TensorType) -> Fill:
@@ -68,12 +76,18 @@ def _output(output: Output) -> str:
     return value if output.name == output.value.name else f"{_name(output.name)}={value}"
 
 
-def _operand(operand: Operand) -> str:
+def _call(node: Node, show: Callable[[Value], str]) -> str:
+    operands = ", ".join(_operand(operand, show) for operand in node.operands)
+    attrs = _attrs(node)
+    return f"{node.op}({operands}){f' {{{attrs}}}' if attrs else ''}"
+
+
+def _operand(operand: Operand, show: Callable[[Value], str]) -> str:
     if operand is None:
         return "_"
     if isinstance(operand, Mask):
-        return render_mask(operand, _value)
-    return str(operand) if isinstance(operand, Exact) else _value(operand)
+        return render_mask(operand, show)
+    return str(operand) if isinstance(operand, Exact) else show(operand)
 
 
 def _attrs(node: Node) -> str:

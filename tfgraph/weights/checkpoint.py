@@ -31,6 +31,8 @@ _DTYPES = {
     "U8": DType.uint8,
     "BOOL": DType.bool_,
 }
+_MAX_RANK = 32  # of NumPy's arrays
+_MAX_SIZE = (1 << 63) - 1
 _HEADER_LIMIT = 100_000_000  # bytes, as in the safetensors library
 
 
@@ -129,11 +131,15 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Stored:
 
     try:
         kind, shape, (start, stop) = entry["dtype"], tuple(entry["shape"]), entry["data_offsets"]
-        sizes = [int(n) for n in (*shape, start, stop)]
     except (KeyError, TypeError, ValueError) as cause:
         raise damaged("has a damaged entry in the header") from cause
+    sizes = [*shape, start, stop]
+    if not isinstance(kind, str) or any(type(n) is not int for n in sizes):  # true is no size
+        raise damaged("has a damaged entry in the header")
     if kind not in _DTYPES:
         raise damaged(f"has the dtype {kind}, which is not supported")
+    if len(shape) > _MAX_RANK or max(sizes) > _MAX_SIZE:
+        raise damaged("has more axes or elements than an array can have")
     if min(sizes) < 0 or (stop - start) * 8 != prod(shape) * _DTYPES[kind].bits:
         raise damaged(f"has {stop - start} bytes, which do not hold {kind} {list(shape)}")
     return Stored(path, _DTYPES[kind], shape, base + start, base + stop)
@@ -142,13 +148,27 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Stored:
 def _read_index(path: Path) -> dict[str, Stored]:
     where = Location(str(path))
     try:
-        files: dict[str, str] = dict(json.loads(path.read_text("utf-8"))["weight_map"])
+        files: dict[str, Any] = dict(json.loads(path.read_text("utf-8"))["weight_map"])
     except OSError as cause:
         raise TfgraphError(f"cannot read weights: {cause.strerror}", where) from cause
-    except (ValueError, TypeError, KeyError) as cause:
+    except (ValueError, TypeError, KeyError, RecursionError) as cause:
         raise TfgraphError(f"{path.name} is not an index: it has no weight_map", where) from cause
+    for name, file in files.items():
+        if not _is_inside(file):
+            raise TfgraphError(
+                f"{path.name}: '{name}' is in {file!r}, expected a file in the index's folder",
+                where,
+            )
     shards = {file: _read_header(path.parent / file) for file in dict.fromkeys(files.values())}
     for name, file in files.items():
         if name not in shards[file]:
             raise TfgraphError(f"{path.name}: '{name}' is not in {file}", where)
     return {name: shards[file][name] for name, file in files.items()}
+
+
+def _is_inside(file: Any) -> bool:
+    """Whether it is the path of a file that can't lead out of the folder where it starts."""
+    if not isinstance(file, str) or "\0" in file:
+        return False
+    parts = Path(file).parts
+    return bool(parts) and not Path(file).is_absolute() and ".." not in parts

@@ -1,15 +1,20 @@
-"""Parameters made from a seed, the same on every machine. May import: ops.floats, ir, errors."""
+"""Parameters made from a seed, the same on every machine.
+
+May import: ops.floats, runtime.memory, ir, errors.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ops.floats import numpy_dtype
+from tfgraph.runtime.memory import refuse_absurd
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +50,7 @@ def seeded(param: Param, seed: int = 0) -> NDArray:
     operations follows (`sinusoidal`: within an ulp of float64, before rounding)."""
     shape = tuple(map(int, param.value.type.shape))
     target = numpy_dtype(param.value.type.dtype)
+    refuse_absurd(prod(shape) * target.itemsize, f"parameter '{param.value.name}'", {})
     fill = param.fill
     if fill.kind == "zeros":
         return np.zeros(shape, target)

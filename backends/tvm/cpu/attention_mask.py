@@ -157,6 +157,10 @@ class KeyList(Mask):
     def must(self, tile: Tile, operands: Operands) -> Expr:
         return tirx.const(True, "bool")  # the kernel walks the list: it meets no other key
 
+    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
+        """Every key on the list."""
+        return pair.spread(tirx.const(True, "bool"))
+
 
 @dataclass(frozen=True)
 class Segments(Mask):

@@ -5,6 +5,7 @@ May import: tvm, tfgraph.backends.tvm.cpu.emit.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +103,7 @@ class Lanes:
         return self.spread(tirx.Cast("int32", self.key - bound)) <= self.queries
 
 
-class Mask:
+class Mask(ABC):
     """May query i attend to key j? Subclasses are frozen dataclasses."""
 
     @property
@@ -123,12 +124,12 @@ class Mask:
         """True only where every pair of the tile may attend."""
         return tirx.const(False, "bool")
 
+    @abstractmethod
     def allowed(self, pair: Lanes, operands: Operands) -> Expr:
         """bool, one a lane."""
-        raise NotImplementedError
 
 
-class Bias:
+class Bias(ABC):
     """A float32 number added to the scaled score of query i and key j."""
 
     @property
@@ -141,9 +142,9 @@ class Bias:
         """The offsets it uses."""
         return ()
 
+    @abstractmethod
     def value(self, pair: Lanes, operands: Operands) -> Expr:
         """float32, one a lane."""
-        raise NotImplementedError
 
 
 def all_of(conditions: Sequence[Expr]) -> Expr:

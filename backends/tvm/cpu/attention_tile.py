@@ -81,12 +81,14 @@ class AttentionTile:
         # Rows of sums held in registers, beside two vectors and one broadcast.
         self.group = 8 if machine.registers >= 32 else 6
         self.keys = self.group * 8  # the same for every block: it decides the order of the sums
-        self.queries = workspace(width * self.block)
-        self.scores = workspace(self.keys * self.block)
-        self.output = workspace(value_width * self.block)
-        self.high, self.next_high = workspace(self.block), workspace(self.block)
-        self.total, self.shrink = workspace(self.block), workspace(self.block)
-        self.sums = [workspace(self.block) for _ in range(self.group)]
+        self.queries = workspace(width * self.block, "queries")
+        self.scores = workspace(self.keys * self.block, "scores")
+        self.output = workspace(value_width * self.block, "output")
+        self.high = workspace(self.block, "high")
+        self.next_high = workspace(self.block, "next_high")
+        self.total = workspace(self.block, "total")
+        self.shrink = workspace(self.block, "shrink")
+        self.sums = [workspace(self.block, "sums") for _ in range(self.group)]
         self.starts = [vector * self.lanes for vector in range(block.vectors)]
 
     def clear(self) -> None:

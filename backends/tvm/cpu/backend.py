@@ -1,6 +1,6 @@
 """The CPU backend: our kernels through TVM and LLVM, run by the lean runtime.
 
-May import: base, artifact, build, lower, emitters, runtime, ir.
+May import: base, artifact, build, source, link, emitters, runtime, ir.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ from tfgraph.backends.base import (
     Target,
     Weights,
 )
+from tfgraph.backends.memory import compiled_steps, peak
 from tfgraph.backends.tvm.build import build_objects
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
+from tfgraph.backends.tvm.cpu.source import kernel_sources
 from tfgraph.backends.tvm.emitters import lower
+from tfgraph.backends.tvm.link import find_compiler, link_shared
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.ir import Graph
+from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
 from tfgraph.runtime.model import load
 
@@ -34,13 +38,20 @@ class CpuBackend(CompilingBackend):
     def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
         """Object files for the graph and its weights in packed layout."""
         machine = cpu_machine(target.mcpu)
+        compiler = find_compiler() if target.shared else None
         lowered = lower(graph, weights, CpuKernels(machine))
         objects = build_objects(lowered.module, machine)
         return Built(
-            files={f"kernels/{i}.o": data for i, data in enumerate(objects)},
+            files={
+                **{f"kernels/{i}.o": data for i, data in enumerate(objects)},
+                **kernel_sources(lowered, machine),
+                **({layout.SHARED: link_shared(objects, compiler)} if compiler else {}),
+            },
             weights=lowered.weights,
             scalars=lowered.scalars,
+            notes=lowered.report,
             manifest={
+                "memory": str(peak(compiled_steps(lowered.graph))),
                 "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
                 "tools": {"apache-tvm": version("apache-tvm")},
             },

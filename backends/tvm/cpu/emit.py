@@ -48,12 +48,12 @@ def scalar_argument(name: str) -> Expr:
     return T.arg(name, tirx.Var(name, "int64"))
 
 
-def workspace(size: int) -> Buffer:
+def workspace(size: int, name: str) -> Buffer:
     """A float32 buffer: in registers up to 1 KiB if every index is static, else in memory."""
-    return T.alloc_buffer((size,), "float32")
+    return IRBuilder.name(name, T.alloc_buffer((size,), "float32"))
 
 
-def hold(value: Expr) -> Expr:
+def hold(value: Expr, name: str = "r") -> Expr:
     """`value`, computed once and kept in a register, to be used any number of times.
 
     It is stored in a buffer of its own, which LLVM keeps in a register. A `Let` or `Bind` would
@@ -61,7 +61,7 @@ def hold(value: Expr) -> Expr:
     index analysis takes seconds.
     """
     scalar, lanes = value.ty.dtype.with_lanes(1), int(value.ty.dtype.lanes)
-    buffer = T.alloc_buffer((lanes,), str(scalar))
+    buffer = IRBuilder.name(name, T.alloc_buffer((lanes,), str(scalar)))
     index = T.ramp(0, 1, lanes) if lanes > 1 else 0
     T.buffer_store(buffer, value, [index])
     return buffer[index]
@@ -84,7 +84,7 @@ def store(buffer: Buffer, start: Expr | int, value: Expr) -> None:
 
 def gather(lanes: int, element: Callable[[Expr], Expr]) -> Expr:
     """The vector (element(0), element(1), ...), its elements loaded one by one."""
-    buffer = T.alloc_buffer((lanes,), str(element(i64(0)).ty.dtype))
+    buffer = IRBuilder.name("lanes", T.alloc_buffer((lanes,), str(element(i64(0)).ty.dtype)))
     with loop(lanes) as lane:
         T.buffer_store(buffer, element(lane), [lane])
     return buffer[T.ramp(0, 1, lanes)]

@@ -74,9 +74,10 @@ def gemm(
                 chunks = T.ceildiv(m, T.int64(CHUNK_ROWS))
                 # Neighbouring tasks share a panel, and a thread gets neighbouring tasks.
                 with T.parallel(0, panels * chunks) as task:
-                    panel = pin(T.floordiv(task, chunks))
-                    first = pin(T.floormod(task, chunks) * CHUNK_ROWS)
-                    count = pin(T.min(m - first, T.int64(CHUNK_ROWS)))
+                    IRBuilder.name("task", task)
+                    panel = pin(T.floordiv(task, chunks), "panel")
+                    first = pin(T.floormod(task, chunks) * CHUNK_ROWS, "first")
+                    count = pin(T.min(m - first, T.int64(CHUNK_ROWS)), "count")
                     _emit_product(tile, x, w, out, panel, first, count)
                     if bias or activation or residual:
                         _emit_epilogue(tile, bias_, activation, residual_, out, panel, first, count)
@@ -100,7 +101,8 @@ def packed_shape(k: int, n: int, machine: CpuMachine) -> tuple[int, int, int]:
 
 def _argument(name: str, *shape: Any) -> Any:
     """A float32 buffer among the function's arguments."""
-    return T.match_buffer(T.arg(name, T.handle()), shape, "float32", align=64)
+    buffer = T.match_buffer(T.arg(name, T.handle()), shape, "float32", align=64)
+    return IRBuilder.name(name, buffer)
 
 
 def _emit_product(tile: Tile, x: Any, w: Any, out: Any, panel: Any, first: Any, count: Any) -> None:
@@ -158,7 +160,7 @@ def _emit_product(tile: Tile, x: Any, w: Any, out: Any, panel: Any, first: Any, 
 
     if blocks > 1:
         with T.serial(0, T.int64(blocks)) as block:
-            block_of_k(block)
+            block_of_k(IRBuilder.name("block", block))
     else:
         block_of_k(T.int64(0))
 
@@ -178,6 +180,8 @@ def _emit_epilogue(
     start = panel * tile.columns
     vectors = T.min(T.int64(VECTORS), T.ceildiv(n - start, T.int64(lanes)))
     with T.serial(0, count) as r, T.serial(0, vectors) as v:
+        IRBuilder.name("row", r)
+        IRBuilder.name("vector", v)
         row, column = first + r, start + v * lanes
 
         def load(buffer: Any, *index: Any) -> Any:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from tfgraph.backends.tvm.cpu.emit import hold, workspace
 from tfgraph.backends.tvm.cpu.vector_math import fma
 
 if TYPE_CHECKING:
@@ -53,12 +55,13 @@ def accumulate(
     """
     # One buffer a row, each under 1 KiB: LLVM keeps them in registers. A larger one would become
     # a heap allocation, and every sum would go through memory.
-    buffers = [T.alloc_buffer((vectors * lanes,), "float32") for _ in range(rows)]
+    buffers = [workspace(vectors * lanes, "sums") for _ in range(rows)]
     parts = [T.ramp(v * lanes, 1, lanes) for v in range(vectors)]
     for buffer in buffers:
         for part in parts:
             T.buffer_store(buffer, T.broadcast(T.float32(0), lanes), [part])
     with T.serial(0, T.cast(k, "int64")) as i:
+        IRBuilder.name("i", i)
         for r, buffer in enumerate(buffers):
             factor = T.broadcast(left(r, i), lanes)
             for v, part in enumerate(parts):
@@ -73,7 +76,7 @@ def emit_row_blocks(count: Any, largest: int, emit: Callable[[int, Any], None]) 
     """
     blocks = T.floordiv(count, T.int64(largest))
     with T.serial(0, blocks) as block:
-        emit(largest, block * largest)
+        emit(largest, IRBuilder.name("rows", block) * largest)
     rows = largest // 2
     while rows:
         done = T.floordiv(count, T.int64(2 * rows)) * (2 * rows)
@@ -82,11 +85,9 @@ def emit_row_blocks(count: Any, largest: int, emit: Callable[[int, Any], None]) 
         rows //= 2
 
 
-def pin(value: Any) -> Any:
+def pin(value: Any, name: str) -> Any:
     """An int64 computed once, here. Passes inline a plain binding into every index that uses it."""
-    variable = T.alloc_buffer((1,), "int64")
-    T.buffer_store(variable, value, [0])
-    return variable[0]
+    return hold(T.cast(value, "int64"), name)
 
 
 def load_masked(buffer: Any, indices: list[Any], lanes: int, count: Any) -> Any:

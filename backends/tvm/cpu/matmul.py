@@ -55,7 +55,8 @@ def matmul(a: Sequence[int | str], b: Sequence[int | str], machine: CpuMachine) 
                         symbols[dim] = T.int64()
                         IRBuilder.name(f"d{len(symbols)}", symbols[dim])
                 dims = [size(dim) for dim in shape]
-                return T.match_buffer(T.arg(name, T.handle()), dims, "float32", align=64)
+                buffer = T.match_buffer(T.arg(name, T.handle()), dims, "float32", align=64)
+                return IRBuilder.name(name, buffer)
 
             def size(dim: int | str) -> Any:
                 return symbols[dim] if isinstance(dim, str) else T.int64(dim)
@@ -72,13 +73,15 @@ def matmul(a: Sequence[int | str], b: Sequence[int | str], machine: CpuMachine) 
                 for dim in batch:
                     tasks = tasks * size(dim)
                 with T.parallel(0, tasks) as task:
-                    first = pin(T.floormod(task, chunks) * CHUNK_ROWS)
-                    column = pin(T.floormod(T.floordiv(task, chunks), panels) * tile.columns)
-                    place = pin(T.floordiv(task, chunks * panels))
+                    IRBuilder.name("task", task)
+                    first = pin(T.floormod(task, chunks) * CHUNK_ROWS, "first")
+                    panel = T.floormod(T.floordiv(task, chunks), panels)
+                    column = pin(panel * tile.columns, "column")
+                    place = pin(T.floordiv(task, chunks * panels), "place")
                     index: list[Any] = []
                     for dim in reversed(batch):
-                        index.insert(0, pin(T.floormod(place, size(dim))))
-                        place = pin(T.floordiv(place, size(dim)))
+                        index.insert(0, pin(T.floormod(place, size(dim)), "index"))
+                        place = pin(T.floordiv(place, size(dim)), "place")
                     _emit_chunk(
                         tile,
                         _Matrix(left, _operand_index(index, a[:-2])),
@@ -128,7 +131,7 @@ def _emit_chunk(
     """Emit out[rows, columns] = left[rows] @ right[:, columns] for one chunk and one tile width."""
     lanes = tile.lanes
     m, n = out.buffer.shape[-2:]
-    count = pin(T.min(m - first, T.int64(CHUNK_ROWS)))
+    count = pin(T.min(m - first, T.int64(CHUNK_ROWS)), "count")
 
     def product(row: Any, rows: int, vectors: int, load: Callable[[Any, int], Any]) -> Any:
         k = left.buffer.shape[-1]
@@ -145,8 +148,8 @@ def _emit_chunk(
     def edge(rows: int, offset: Any) -> None:
         row = first + offset
         with T.serial(0, T.ceildiv(n - column, T.int64(lanes))) as v:
-            start = pin(column + v * lanes)
-            rest = pin(n - start)
+            start = pin(column + v * lanes, "start")
+            rest = pin(n - start, "rest")
 
             def load(i: Any, _: int) -> Any:
                 return load_masked(right.buffer, right.at(i, start), lanes, rest)

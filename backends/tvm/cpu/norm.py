@@ -95,7 +95,7 @@ def _row(shape: NormShape, lanes: int, arrays: dict[str, Any], row: Expr) -> Non
 
 def _sums(lanes: int) -> list[Any]:
     """One vector of zeros for each of the UNROLL parts."""
-    sums = [emit.workspace(lanes) for _ in range(UNROLL)]
+    sums = [emit.workspace(lanes, "sums") for _ in range(UNROLL)]
     for total in sums:
         emit.store(total, 0, splat(0.0, lanes))
     return sums

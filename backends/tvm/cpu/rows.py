@@ -113,6 +113,6 @@ def _fold_lanes(vector: Expr, combine: Callable[[Expr, Expr], Expr]) -> Expr:
         vector = hold(vector)
         dtype = f"float32x{lanes}"
         vector = combine(T.vectorlow(dtype, vector), T.vectorhigh(dtype, vector))
-    pair = workspace(2)
+    pair = workspace(2, "pair")
     store(pair, 0, vector)
     return combine(pair[0], pair[1])

@@ -36,7 +36,7 @@ def softmax(name: str, machine: CpuMachine, width: int | None = None) -> Any:
 
 
 def _row(x: Any, out: Any, width: Expr | int, lanes: int, row: Expr) -> None:
-    high, total = emit.workspace(lanes), emit.workspace(lanes)
+    high, total = emit.workspace(lanes, "high"), emit.workspace(lanes, "total")
     lowest = splat(-math.inf, lanes)
     emit.store(high, 0, lowest)
     emit.store(total, 0, splat(0.0, lanes))

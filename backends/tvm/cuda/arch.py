@@ -1,7 +1,8 @@
 """The CUDA architectures that tfgraph emits code for, and the choice of one.
 
 Limits are those of the "Technical Specifications per Compute Capability" table in NVIDIA's CUDA
-programming guide. May import: the standard library and tfgraph.errors; no TVM, no CUDA toolkit.
+programming guide, or of `cuda_occupancy.h` for those that it leaves out; the names are those of
+CUDA 13. May import: the standard library and tfgraph.errors; no TVM, no CUDA toolkit.
 """
 
 from __future__ import annotations
@@ -51,15 +52,20 @@ ARCHITECTURES: dict[str, CudaArch] = {
         _arch("sm_80", "Ampere", 163, 2048),
         _arch("sm_86", "Ampere", 99, 1536),
         _arch("sm_87", "Ampere", 163, 1536),
+        _arch("sm_88", "Ampere", 99, 1536),
         _arch("sm_89", "Ada Lovelace", 99, 1536),
         _arch("sm_90", "Hopper", 227, 2048),
         _arch("sm_100", "Blackwell", 227, 2048),
-        _arch("sm_101", "Blackwell", 227, 1536),
         _arch("sm_103", "Blackwell", 227, 2048),
+        _arch("sm_110", "Blackwell", 227, 1536),
         _arch("sm_120", "Blackwell", 99, 1536),
         _arch("sm_121", "Blackwell", 99, 1536),
     )
 }
+
+
+_RENAMED = {"sm_101": "sm_110"}
+"""What CUDA 12 called an architecture -> what CUDA 13 calls it."""
 
 
 def parse_arch(text: str) -> CudaArch:
@@ -124,6 +130,8 @@ def _for_capability(capability: tuple[int, int]) -> CudaArch | None:
 
 def _nearest(text: str) -> str:
     """The known name that is nearest by number, else by spelling, else the default."""
+    if text in _RENAMED:
+        return _RENAMED[text]
     number = re.search(r"\d+", text)
     if number is not None:
         wanted = int(number[0])

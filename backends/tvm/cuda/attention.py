@@ -8,13 +8,13 @@ softmax), so that no score leaves the chip: memory grows with the length, not wi
 
 16 neighbouring threads share a row: its maximum is four shuffles. Masks (mask.py) select: a masked
 slot can hold NaN and changes no bit. Key tiles that structure masks wholly are never read. A row
-that may attend to nothing is zeros. May import: tvm.
+that may attend to nothing is zeros. May import: tvm, kernel, mask, mask_plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,12 +35,15 @@ from tfgraph.backends.tvm.cuda.kernel import (
     loop,
     pick,
     reduce_lanes,
+    remark,
     shared,
+    split,
     store,
     when,
 )
 from tfgraph.backends.tvm.cuda.mask import Pair, Rows, Tile
 from tfgraph.backends.tvm.cuda.mask_plan import BoundPlan, MaskPlan
+from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError
 
 LANES = 16  # threads that share a row
@@ -50,28 +53,16 @@ LARGEST_WIDTH = 256
 
 
 @dataclass(frozen=True)
-class AttentionShape:
-    """The static sizes of an attention kernel.
+class Tiles:
+    """How a block and its threads share the work on heads of these widths.
 
-    `heads` query heads of width `width` (the sum in a score), of which each run of
-    heads / kv_heads shares a key and value head; values are `value_width` wide. `q_pitch`,
-    `k_pitch`, `v_pitch` are the widths of the arrays that hold them, and the offsets where in a
-    row they start, so that the three may be windows of one array.
+    A tile's arrays in shared memory stay below 48 KiB: queries (rows x width), keys or values
+    (columns x the larger width), weights (rows x columns).
     """
 
-    heads: int
-    kv_heads: int
     width: int
     value_width: int
-    q_pitch: int
-    k_pitch: int
-    v_pitch: int
-    q_offset: int = 0
-    k_offset: int = 0
-    v_offset: int = 0
 
-    # A tile's arrays in shared memory stay below 48 KiB: queries (rows x width), keys or values
-    # (columns x the larger width), weights (rows x columns).
     @property
     def widest(self) -> int:
         """The larger of the two widths."""
@@ -123,7 +114,8 @@ def attention(
     one symbol. Raises TfgraphError for heads wider than 256.
     """
     plan = plan or MaskPlan()
-    if shape.widest > LARGEST_WIDTH or shape.heads % shape.kv_heads:
+    tiles = Tiles(shape.width, shape.value_width)
+    if tiles.widest > LARGEST_WIDTH or shape.heads % shape.kv_heads:
         raise TfgraphError(
             f"the CUDA attention kernel takes heads up to {LARGEST_WIDTH} wide and a multiple of "
             f"the key/value heads, got {shape}"
@@ -136,15 +128,17 @@ def attention(
         sizes = {"batch": b, "heads": shape.heads, "queries": s, "keys": t}
         masks = BoundPlan(built, plan, sizes)
         out = built.buffer("out", (b, s, shape.heads * shape.value_width))
-        blocks = (b * tirx.ceildiv(s, shape.rows), shape.heads)
+        blocks = (b * tirx.ceildiv(s, tiles.rows), shape.heads)
         with built.launch(blocks=blocks, threads=THREADS) as (block, head, thread):
             work = _Work(shape, masks, (s, t), (block, head, thread))
             work.load_queries(q)
             with work.key_tiles() as key0:
+                remark("The keys of this tile, zeros where no query may attend to one.")
                 work.load_heads(k, shape.k_offset, shape.width, key0)
                 barrier()
                 work.update_weights(key0, lambda score: _capped(score * f32(scale), softcap))
                 barrier()  # the weights are there; everyone is done with the keys
+                remark("Its values, in place of the keys.")
                 work.load_heads(v, shape.v_offset, shape.value_width, key0)
                 barrier()
                 work.add_values(key0)
@@ -168,38 +162,42 @@ class _Work:
         indices: tuple[Any, Any, Any],
     ) -> None:
         self.shape, self.masks = shape, masks
+        self.tiles = tiles = Tiles(shape.width, shape.value_width)
         self.queries, self.keys = lengths
-        block, self.head, self.thread = indices
-        tiles = tirx.ceildiv(self.queries, shape.rows)
-        self.b = let("b", tirx.truncdiv(block, tiles))
-        self.row0 = let("row0", tirx.truncmod(block, tiles) * shape.rows)
-        self.last_row = let("last_row", tirx.min(self.row0 + shape.rows, self.queries) - 1)
-        self.kv_head = tirx.truncdiv(self.head, shape.heads // shape.kv_heads)
-        self.group, self.lane = self.thread // LANES, self.thread % LANES
+        block, head, self.thread = indices
+        remark(f"A tile of {tiles.rows} queries of one head; {LANES} lanes share each of its rows.")
+        row_tiles = let("row_tiles", tirx.truncdiv(self.queries + tiles.rows - 1, tiles.rows))
+        self.b = let("b", tirx.truncdiv(block, row_tiles))
+        self.head = let("head", head)
+        self.kv_head = let("kv_head", tirx.truncdiv(self.head, shape.heads // shape.kv_heads))
+        self.row0 = let("row0", tirx.truncmod(block, row_tiles) * tiles.rows)
+        self.last_row = let("last_row", tirx.min(self.row0 + tiles.rows, self.queries) - 1)
+        self.group = let("group", tirx.truncdiv(self.thread, LANES))
+        self.lane = let("lane", tirx.truncmod(self.thread, LANES))
         first, end = masks.key_range(Rows(self.b, self.row0, self.last_row))
         self.first_key, self.end_key = let("first_key", first), let("end_key", end)
 
-        # Odd pitches: the entries of a column lie in different banks.
-        self.q_tile = SharedTile("q_tile", shape.rows, shape.width | 1)
-        self.kv_tile = SharedTile("kv_tile", shape.columns, shape.widest | 1)  # keys, then values
-        self.weights = SharedTile("weights", shape.rows, shape.columns + 1)
-        self.key_allowed = shared("key_allowed", (shape.columns,), "int32")
-        per_row = (shape.rows_per_thread,)
+        remark("Rows of tiles have an odd pitch: the entries of a column lie in different banks.")
+        self.q_tile = SharedTile("q_tile", tiles.rows, shape.width | 1)
+        self.kv_tile = SharedTile("kv_tile", tiles.columns, tiles.widest | 1)  # keys, then values
+        self.weights = SharedTile("weights", tiles.rows, tiles.columns + 1)
+        self.key_allowed = shared("key_allowed", (tiles.columns,), "int32")
+        per_row = (tiles.rows_per_thread,)
         self.largest = local("largest", per_row)
         self.total = local("total", per_row)
-        self.sums = local("sums", (*per_row, shape.values_per_thread))
-        self.scores = local("scores", (*per_row, shape.columns_per_thread))
-        self.allowed = local("allowed", (shape.columns_per_thread,), "int32")
-        self.tile_largest = local("tile_largest", (1,))
-        self.tile_total = local("tile_total", (1,))
-        self.shrink = local("shrink", (1,))
+        self.sums = local("sums", (*per_row, tiles.values_per_thread))
+        self.scores = local("scores", (*per_row, tiles.columns_per_thread))
+        self.allowed = local("allowed", (tiles.columns_per_thread,), "int32")
 
     def load_queries(self, q: Any) -> None:
         """The rows of q, zeros behind the last; and the state before any key."""
-        column0 = self.shape.q_offset + self.head * self.shape.width
-        with self._items(self.shape.rows, self.shape.width) as (row, e):
-            at = self.row0 + row
-            self.q_tile.set(row, e, guarded(at < self.queries, q[self.b, at, column0 + e], f32(0)))
+        remark("The queries, zeros behind the last.")
+        column0 = let("q_column", self.shape.q_offset + self.head * self.shape.width)
+        with self._items("row", self.tiles.rows, self.shape.width) as (row, e):
+            query = let("query", self.row0 + row)
+            value = guarded(query < self.queries, q[self.b, query, column0 + e], f32(0))
+            self.q_tile.set(row, e, value)
+        remark("So far, by row: the largest score, the sum of weights, that of weighted values.")
         with self._rows() as (r, _):
             store(self.largest, [r], f32(LOWEST))
             store(self.total, [r], f32(0))
@@ -209,13 +207,13 @@ class _Work:
     @contextmanager
     def key_tiles(self) -> Generator[Any]:
         """The loop over the tiles of keys that any row may see: the first key of each."""
-        columns = self.shape.columns
+        columns = self.tiles.columns
         first_tile = let("first_tile", tirx.truncdiv(self.first_key, columns))
         end_tile = tirx.truncdiv(self.end_key + columns - 1, columns)
         with loop("tile", tirx.max(end_tile - first_tile, 0)) as tile:
             key0 = let("key0", (first_tile + tile) * columns)
             with when(self.thread < columns):
-                key = key0 + self.thread
+                key = let("key", key0 + self.thread)
                 pair = Pair(self.b, None, None, key, key < self.end_key)
                 store(self.key_allowed, [self.thread], _as_int(self.masks.key_allowed(pair)))
             barrier()  # key_allowed is there; everyone is done with the last values and weights
@@ -223,8 +221,8 @@ class _Work:
 
     def load_heads(self, source: Any, offset: int, width: int, key0: Any) -> None:
         """A tile of K or V; slots that no query may attend to are not read, and are zeros."""
-        column0 = offset + self.kv_head * width
-        with self._items(self.shape.columns, width) as (key, e):
+        column0 = let(f"{source.name}_column", offset + self.kv_head * width)
+        with self._items("key", self.tiles.columns, width) as (key, e):
             value = source[self.b, key0 + key, column0 + e]
             self.kv_tile.set(key, e, guarded(self.key_allowed[key] != 0, value, f32(0)))
 
@@ -234,37 +232,52 @@ class _Work:
         The weight of a masked pair is 0, which suffices where the values are zeros too; in a tile
         that masks pairs singly it is -1, and `add_values` leaves the pair out.
         """
-        masked = pick(self._cuts(key0), f32(-1), f32(0)) if self.masks.selects_pairs else f32(0)
+        masked = None
+        if self.masks.selects_pairs:
+            masked = let("masked", pick(self._cuts(key0), f32(-1), f32(0)))
+        remark("scores = queries . keys")
         self._dot_products()
+        remark("weights = exp(scores - largest)")
         with self._rows() as (r, row):
-            store(self.tile_largest, [0], self.largest[r])
+            largest = local("new_largest", (1,))
+            store(largest, [0], self.largest[r])
             with self._keys() as (c, key):
-                at_row, at_key = self.row0 + row, key0 + key
-                inside = both(at_row < self.queries, at_key < self.keys)
-                pair = Pair(self.b, self.head, at_row, at_key, inside)
+                pair = self._pair(row, key0, key)
                 allowed = both(self.key_allowed[key] != 0, *self.masks.pair_allowed(pair))
                 store(self.allowed, [c], _as_int(allowed))
                 score = self.masks.biased(scaled(self.scores[r, c]), pair)
                 store(self.scores, [r, c], pick(self.allowed[c] != 0, score, f32(LOWEST)))
-                larger = tirx.max(self.tile_largest[0], self.scores[r, c])
-                store(self.tile_largest, [0], larger)
-            reduce_lanes(self.tile_largest, 0, tirx.max, LANES)
-            store(self.tile_total, [0], f32(0))
+                store(largest, [0], tirx.max(largest[0], self.scores[r, c]))
+            reduce_lanes(largest, 0, tirx.max, LANES)
+            total = local("tile_total", (1,))
+            store(total, [0], f32(0))
             with self._keys() as (c, key):
-                weight = tirx.exp(self.scores[r, c] - self.tile_largest[0])
+                weight = tirx.exp(self.scores[r, c] - largest[0])
                 store(self.scores, [r, c], pick(self.allowed[c] != 0, weight, f32(0)))
-                store(self.tile_total, [0], self.tile_total[0] + self.scores[r, c])
-                self.weights.set(row, key, pick(self.allowed[c] != 0, self.scores[r, c], masked))
-            reduce_lanes(self.tile_total, 0, lambda a, b: a + b, LANES)
-            # What was added up so far is relative to the old largest score.
-            store(self.shrink, [0], tirx.exp(self.largest[r] - self.tile_largest[0]))
-            store(self.largest, [r], self.tile_largest[0])
-            store(self.total, [r], self.total[r] * self.shrink[0] + self.tile_total[0])
+                store(total, [0], total[0] + self.scores[r, c])
+                weight = self.scores[r, c]
+                if masked is not None:
+                    weight = pick(self.allowed[c] != 0, weight, masked)
+                self.weights.set(row, key, weight)
+            reduce_lanes(total, 0, lambda a, b: a + b, LANES)
+            remark("What was added up so far is relative to the old largest score.")
+            shrink = let("shrink", tirx.exp(self.largest[r] - largest[0]))
+            store(self.largest, [r], largest[0])
+            store(self.total, [r], self.total[r] * shrink + total[0])
             with self._values() as (c, _):
-                store(self.sums, [r, c], self.sums[r, c] * self.shrink[0])
+                store(self.sums, [r, c], self.sums[r, c] * shrink)
+
+    def _pair(self, row: Any, key0: Any, key: Any) -> Pair:
+        """A row and a key of the tile as a query and a key of the sequence."""
+        if not self.masks.reads_pairs:
+            return Pair(self.b, self.head, None, None, None)
+        at_row, at_key = let("query", self.row0 + row), let("at", key0 + key)
+        inside = both(at_row < self.queries, at_key < self.keys)
+        return Pair(self.b, self.head, at_row, at_key, inside)
 
     def add_values(self, key0: Any) -> None:
         """sums += weights @ values, pair by pair where the tile masks pairs singly."""
+        remark("sums += weights . values")
         if not self.masks.selects_pairs:
             self._add_products(select=False)
             return
@@ -276,11 +289,14 @@ class _Work:
 
     def write(self, out: Any) -> None:
         """out = sums / total, zeros where nothing was allowed."""
+        remark("out = sums / total, zeros where nothing was allowed.")
         with self._rows() as (r, row), self._values() as (c, column):
-            at = self.row0 + row
-            with when(both(at < self.queries, column < self.shape.value_width)):
+            query = let("query", self.row0 + row)
+            width = self.shape.value_width
+            exists = [column < width] if width % LANES else []
+            with when(both(query < self.queries, *exists)):
                 mean = pick(self.total[r] == f32(0), f32(0), self.sums[r, c] / self.total[r])
-                store(out, [self.b, at, self.head * self.shape.value_width + column], mean)
+                store(out, [self.b, query, self.head * width + column], mean)
 
     def _dot_products(self) -> None:
         """scores[r, c] = q[row] . k[key]."""
@@ -297,13 +313,15 @@ class _Work:
     def _add_products(self, *, select: bool) -> None:
         """sums[r, c] += weight * value; with `select` a weight of -1 adds nothing, not even NaN."""
         with (
-            loop("key", self.shape.columns) as key,
+            loop("key", self.tiles.columns) as key,
             self._rows() as (r, row),
             self._values() as (c, column),
         ):
             weight = self.weights[row, key]
             # Columns behind the last repeat it; they are not written.
-            value = self.kv_tile[key, tirx.min(column, self.shape.value_width - 1)]
+            if self.shape.value_width % LANES:
+                column = tirx.min(column, self.shape.value_width - 1)
+            value = self.kv_tile[key, column]
             product = weight * value
             if select:
                 product = pick(weight < f32(0), f32(0), product)
@@ -311,35 +329,36 @@ class _Work:
 
     def _cuts(self, key0: Any) -> Any:
         """Whether this tile masks pairs singly."""
-        last_key = key0 + self.shape.columns - 1
+        last_key = key0 + self.tiles.columns - 1
         return self.masks.cuts(Tile(self.b, self.row0, self.last_row, key0, last_key))
 
     @contextmanager
-    def _items(self, rows: int, width: int) -> Generator[tuple[Any, Any]]:
+    def _items(self, name: str, rows: int, width: int) -> Generator[tuple[Any, Any]]:
         """All (row, e) of a tile, spread over the threads; neighbours take neighbouring e."""
         size = rows * width
-        with loop("load", -(-size // THREADS)) as load:
-            item = load * THREADS + self.thread
-            with when(item < size):
-                yield item // width, item % width
+        with loop("load", -(-size // THREADS)) as load, ExitStack() as stack:
+            if size % THREADS:
+                stack.enter_context(when(load * THREADS + self.thread < size))
+            row, e = split(self.thread, load, width, THREADS, (name, "e"))
+            yield row, e
 
     @contextmanager
     def _rows(self) -> Generator[tuple[Any, Any]]:
         """This thread's rows: (number, row in the tile)."""
-        with loop("r", self.shape.rows_per_thread, unroll=True) as r:
-            yield r, r * GROUPS + self.group
+        with loop("r", self.tiles.rows_per_thread, unroll=True) as r:
+            yield r, let("row", r * GROUPS + self.group)
 
     @contextmanager
     def _keys(self) -> Generator[tuple[Any, Any]]:
         """This thread's keys: (number, key in the tile)."""
-        with loop("c", self.shape.columns_per_thread, unroll=True) as c:
-            yield c, c * LANES + self.lane
+        with loop("c", self.tiles.columns_per_thread, unroll=True) as c:
+            yield c, let("key", c * LANES + self.lane)
 
     @contextmanager
     def _values(self) -> Generator[tuple[Any, Any]]:
         """This thread's columns of the result: (number, column in the head)."""
-        with loop("c", self.shape.values_per_thread, unroll=True) as c:
-            yield c, c * LANES + self.lane
+        with loop("c", self.tiles.values_per_thread, unroll=True) as c:
+            yield c, let("column", c * LANES + self.lane)
 
 
 def _as_int(condition: Any) -> Any:

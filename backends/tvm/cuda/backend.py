@@ -1,7 +1,7 @@
 """The CUDA backend: scheduled kernels as readable source, and host code to launch them.
 
 Works on a machine without a GPU or nvcc; the result runs where there is one. May import: base,
-emit, emitters, kernels, arch, ir, errors.
+callers, emit, emitters, kernels, arch, ir, errors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from tfgraph.backends.base import Built, CompilingBackend, Executable, Target, Weights
+from tfgraph.backends.tvm.callers import describe
 from tfgraph.backends.tvm.cuda.arch import default_arch, parse_arch
 from tfgraph.backends.tvm.cuda.emit import emit_cuda
 from tfgraph.backends.tvm.cuda.kernels import CudaKernels
@@ -33,7 +34,8 @@ class CudaBackend(CompilingBackend):
         """`kernels.cu`, the launches of its kernels, and host objects."""
         arch = parse_arch(self.settle(target).arch or "")
         lowered = lower(graph, weights, CudaKernels())
-        code = emit_cuda(lowered.module, arch)
+        comments = {name: describe(nodes) for name, nodes in lowered.calls.items()}
+        code = emit_cuda(lowered.module, arch, comments)
         launches = [kernel.to_json() for kernel in code.kernels]
         return Built(
             files={
@@ -43,7 +45,11 @@ class CudaBackend(CompilingBackend):
             },
             weights=lowered.weights,
             scalars=lowered.scalars,
-            manifest={"tools": {"apache-tvm": version("apache-tvm")}},
+            notes=lowered.report,
+            manifest={
+                "cuda": {"kernels": len(code.kernels), "launches": code.launches},
+                "tools": {"apache-tvm": version("apache-tvm")},
+            },
         )
 
     def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:

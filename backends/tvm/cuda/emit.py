@@ -2,16 +2,17 @@
 
 TVM lowers the kernels and writes the source; the machine with the GPU compiles it when it loads the
 objects, in which it is embedded. The same module gives the same bytes in every process.
-May import: tvm, errors.
+May import: tvm, build, errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
 
 import tvm
@@ -19,7 +20,7 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from tfgraph.backends.tvm.build import order_shape_stores
+from tfgraph.backends.tvm.build import object_files, relax_pipeline
 from tfgraph.backends.tvm.cuda import generic
 from tfgraph.backends.tvm.cuda.arch import CudaArch
 from tfgraph.backends.tvm.cuda.launch import Kernel, check, describe
@@ -39,6 +40,8 @@ class CudaCode:
     source: str
     kernels: tuple[Kernel, ...]
     objects: tuple[bytes, ...]
+    launches: int
+    """Kernels that one run launches."""
 
 
 def cuda_target(arch: CudaArch) -> Any:
@@ -46,20 +49,30 @@ def cuda_target(arch: CudaArch) -> Any:
     return tvm.target.Target({"kind": "cuda", "arch": arch.name}, host=_HOST)
 
 
-def emit_cuda(mod: Any, arch: CudaArch) -> CudaCode:
+def emit_cuda(
+    mod: Any, arch: CudaArch, comments: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> CudaCode:
     """Compile a Relax module whose functions call PrimFuncs through call_tir.
 
     PrimFuncs that bind their threads stay as they are; others, and what Relax ops legalise to, get
-    `generic.schedule`. Raises TfgraphError that names the kernel for a block of one thread, or one
-    that exceeds a limit of the architecture.
+    `generic.schedule`. `comments` has lines for the source to show above the kernels of a PrimFunc,
+    by its name. Raises TfgraphError that names the kernel for a block of one thread, or one that
+    exceeds a limit of the architecture.
     """
     target = cuda_target(arch)
-    with _lowering(arch) as lowered:
+    called: Counter[str] = Counter()
+
+    def schedule(mod: Any, _context: Any) -> Any:
+        called.update(_count_launches(mod))
+        return generic.schedule_module(mod, target)
+
+    with _lowering(arch, comments) as lowered:
         executable = relax.build(
-            mod, target, relax_pipeline=_relax_pipeline(target), tir_pipeline=_PIPELINE
+            mod, target, relax_pipeline=relax_pipeline(_pass(schedule)), tir_pipeline=_PIPELINE
         )
-        objects = _object_files(executable)
-    return CudaCode(arch, lowered.source, tuple(lowered.kernels), objects)
+        objects = tuple(object_files(executable))
+    launches = sum(called[kernel.function] for kernel in lowered.kernels)
+    return CudaCode(arch, lowered.source, tuple(lowered.kernels), objects, launches)
 
 
 def emit_kernels(functions: dict[str, Any], arch: CudaArch) -> tuple[str, tuple[Kernel, ...]]:
@@ -81,12 +94,14 @@ class _Lowered:
 
 
 @contextmanager
-def _lowering(arch: CudaArch) -> Generator[_Lowered]:
+def _lowering(
+    arch: CudaArch, comments: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Generator[_Lowered]:
     """Within, TVM lowers to readable source; what it made is collected."""
     lowered = _Lowered()
 
     def postprocess(code: str, _target: Any) -> str:
-        lowered.source = readable(code, arch, lowered.kernels)
+        lowered.source, lowered.kernels[:] = readable(code, arch, lowered.kernels, comments)
         return lowered.source
 
     config = {
@@ -124,41 +139,20 @@ def _tir_pipeline(kernels: list[Kernel]) -> tuple[Any, Any, Any]:
     return lower, finalize_host, finalize
 
 
-def _relax_pipeline(target: Any) -> Any:
-    """TVM's default pipeline for a GPU without library dispatch and CUDA graphs."""
-    passes = relax.transform
-    return tvm.transform.Sequential(
-        [
-            passes.LegalizeOps(),
-            _pass(lambda mod, _context: generic.schedule_module(mod, target)),
-            passes.RewriteDataflowReshape(),
-            passes.ToNonDataflow(),
-            passes.RemovePurityChecking(),
-            passes.CallTIRRewrite(),
-            passes.StaticPlanBlockMemory(),
-            passes.LowerAllocTensor(),
-            passes.KillAfterLastUse(),
-            passes.LowerRuntimeBuiltin(),
-            passes.ComputePrimValue(),
-            passes.VMShapeLower(),
-            _pass(order_shape_stores),
-            passes.AttachGlobalSymbol(),
-        ]
-    )
+def _count_launches(mod: Any) -> Counter[str]:
+    """How often a run calls each PrimFunc; those that have no kernel of a GPU count too."""
+    called: Counter[str] = Counter()
+
+    def visit(call: Any) -> None:
+        if call.op == tvm.ir.Op.get("relax.call_tir"):
+            called[str(call.args[0].name_hint)] += 1
+
+    for function in mod.functions.values():
+        if isinstance(function, relax.Function):
+            tvm_ffi.structural_walk(function.body, [(relax.Call, visit)], order="post")
+    return called
 
 
 def _pass(function: Any) -> Any:
     """A module pass of a function from a module and a context to a module."""
     return tvm.transform.module_pass(function, opt_level=0)
-
-
-def _object_files(executable: Any) -> tuple[bytes, ...]:
-    """The object files that TVM would hand to a linker, as bytes."""
-    kept: list[bytes] = []
-
-    def keep(_output: str, files: list[str], **_options: Any) -> None:
-        kept.extend(Path(file).read_bytes() for file in files)
-
-    keep.output_format = "so"  # type: ignore[attr-defined]
-    executable.export_library("unused.so", fcompile=keep)
-    return tuple(kept)

@@ -27,6 +27,8 @@ from tfgraph.backends.tvm.cuda.kernel import (
     local,
     loop,
     product,
+    remark,
+    split,
     store,
     when,
 )
@@ -34,6 +36,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
 TILE = 64
 DEPTH = 16
 THREADS = 256
+GROUPS = 16  # of 16 lanes
 PER_THREAD = 4  # rows and columns of the tile that one thread owns: 16 x 16 threads, 4 x 4 each
 
 
@@ -64,7 +67,7 @@ def linear(
 
         def epilogue(value: Any, row: Any, column: Any) -> Any:
             if bias_in is not None:
-                value = value + bias_in[column]
+                value = let("y", value + bias_in[column])
             if activation is not None:
                 value = activate(activation, value)
             if residual_in is not None:
@@ -172,35 +175,43 @@ def _tile(
     left_tile = SharedTile("left_tile", DEPTH, TILE + 1)
     right_tile = SharedTile("right_tile", DEPTH, TILE + 1)
     sums = local("sums", (PER_THREAD, PER_THREAD))
+    remark(f"A thread's rows are those of its group, its columns each {GROUPS}th from its lane on.")
+    group = let("group", tirx.truncdiv(thread, GROUPS))
+    lane = let("lane", tirx.truncmod(thread, GROUPS))
     with loop("i", PER_THREAD, unroll=True) as i, loop("j", PER_THREAD, unroll=True) as j:
         store(sums, [i, j], f32(0))
-    ty, tx = thread // DEPTH, thread % DEPTH
 
     with loop("step", tirx.ceildiv(depth, DEPTH)) as step:
-        depth0 = step * DEPTH
+        depth0 = let("depth0", step.astype("int64") * DEPTH)
+        remark("Neighbouring threads read neighbouring addresses.")
         with loop("load", TILE * DEPTH // THREADS, unroll=True) as load:
-            item = load * THREADS + thread
-            # Neighbouring threads read neighbouring addresses.
-            row, d = item // DEPTH, item % DEPTH
-            inside = both(row0 + row < m, depth0 + d < depth)
+            row, d = split(thread, load, DEPTH, THREADS, ("row", "left_d"))
+            inside = both(row0 + row < m, *_below(depth0 + d, depth, DEPTH))
             left_tile.set(d, row, guarded(inside, left(row0 + row, depth0 + d), f32(0)))
             if right_is_transposed:
-                column, d = item // DEPTH, item % DEPTH
+                column, d = split(thread, load, DEPTH, THREADS, ("column", "right_d"))
             else:
-                d, column = item // TILE, item % TILE
-            inside = both(depth0 + d < depth, column0 + column < n)
-            right_tile.set(d, column, guarded(inside, right(depth0 + d, column0 + column), f32(0)))
+                d, column = split(thread, load, TILE, THREADS, ("right_d", "column"))
+            inside = [*_below(depth0 + d, depth, DEPTH), *_below(column0 + column, n, TILE)]
+            value = right(depth0 + d, column0 + column)
+            right_tile.set(d, column, guarded(both(*inside), value, f32(0)) if inside else value)
         barrier()
         with (
             loop("d", DEPTH, unroll=True) as d,
             loop("i", PER_THREAD, unroll=True) as i,
             loop("j", PER_THREAD, unroll=True) as j,
         ):
-            factor = left_tile[d, ty * PER_THREAD + i] * right_tile[d, j * 16 + tx]
+            factor = left_tile[d, group * PER_THREAD + i] * right_tile[d, j * GROUPS + lane]
             store(sums, [i, j], sums[i, j] + factor)
         barrier()
 
     with loop("i", PER_THREAD, unroll=True) as i, loop("j", PER_THREAD, unroll=True) as j:
-        row, column = row0 + ty * PER_THREAD + i, column0 + j * 16 + tx
-        with when(both(row < m, column < n)):
+        row = let("row", row0 + (group * PER_THREAD + i))
+        column = let("column", column0 + (j * GROUPS + lane))
+        with when(both(row < m, *_below(column, n, TILE))):
             write(row, column, sums[i, j])
+
+
+def _below(index: Any, size: Any, tile: int) -> list[Any]:
+    """The condition index < size, unless whole tiles make up the size."""
+    return [] if isinstance(size, int) and size % tile == 0 else [index < size]

@@ -19,11 +19,13 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-from tvm import tirx
+from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 WARP_SIZE = 32
+REMARK = "REMARK"
+"""What stands in TVM's output in place of a comment, which `source` makes of it."""
 LOWEST = -3.4028234663852886e38
 """The most negative float32. Row maxima start here, not at -inf: -inf - -inf would be NaN."""
 
@@ -129,10 +131,30 @@ def local(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
 
 
 def let(name: str, value: Any) -> Any:
-    """A named int64: a register, since TVM would write out a bound value wherever it is used."""
-    register = local(name, (1,), "int64")
-    store(register, [0], tirx.const(value, "int64") if isinstance(value, int) else value)
+    """A named number: a register, since TVM would write out a bound value wherever it is used."""
+    value = tirx.const(value, "int64") if isinstance(value, int) else value
+    register = local(name, (1,), str(value.ty.dtype))
+    store(register, [0], value)
     return register[0]
+
+
+def split(thread: Any, load: Any, width: int, threads: int, names: tuple[str, str]) -> list[Any]:
+    """Item load * threads + thread of a matrix of that width, as a row and a column of these names.
+
+    Where the width divides the threads, rows are a fixed distance apart: one address serves all.
+    """
+    if threads % width == 0:
+        row = load * (threads // width) + tirx.truncdiv(thread, width)
+        column = tirx.truncmod(thread, width)
+    else:
+        item = let("item", load * threads + thread)
+        row, column = tirx.truncdiv(item, width), tirx.truncmod(item, width)
+    return [let(names[0], row), let(names[1], column)]
+
+
+def remark(text: str) -> None:
+    """A comment in the source."""
+    T.evaluate(tirx.call_extern("void", REMARK, ir.StringImm(text)))
 
 
 def store(buffer: Any, indices: Sequence[Any], value: Any) -> None:
@@ -223,26 +245,26 @@ class BlockReduction:
     def __init__(self, thread: Any, threads: int) -> None:
         self._used = False
         self._thread, self._warps = thread, threads // WARP_SIZE
-        self._partial = shared("partial", (self._warps,))
-        self._result = local("result", (1,))
+        self._of_warp = shared("of_warp", (self._warps,))
 
-    def __call__(self, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
-        """The combination of every thread's `value`, given to every thread.
+    def __call__(self, name: str, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+        """The combination `name` of every thread's `value`, given to every thread.
 
         Each thread combines the warps' results in the same order, so all get the same bits.
         """
-        store(self._result, [0], value)
-        reduce_lanes(self._result, 0, combine, WARP_SIZE)
+        result = local(name, (1,))
+        store(result, [0], value)
+        reduce_lanes(result, 0, combine, WARP_SIZE)
         if self._used:
             barrier()  # everyone has read the last reduction's partial results
         self._used = True
-        with when(self._thread % WARP_SIZE == 0):
-            store(self._partial, [self._thread // WARP_SIZE], self._result[0])
+        with when(tirx.EQ(tirx.truncmod(self._thread, WARP_SIZE), 0)):
+            store(self._of_warp, [tirx.truncdiv(self._thread, WARP_SIZE)], result[0])
         barrier()
-        store(self._result, [0], self._partial[0])
+        store(result, [0], self._of_warp[0])
         for warp in range(1, self._warps):
-            store(self._result, [0], combine(self._result[0], self._partial[warp]))
-        return self._result[0]
+            store(result, [0], combine(result[0], self._of_warp[warp]))
+        return result[0]
 
 
 def _named(name: str, value: Any) -> Any:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tfgraph.backends.tvm.cuda import attention as attention_kernel
 from tfgraph.backends.tvm.cuda import mask as mask_terms
+from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.gemm import linear, matmul
 from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
@@ -69,8 +68,7 @@ class CudaKernels(Kernels):
         self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
     ) -> PrimFunc:
         """Flash attention."""
-        tiled = attention_kernel.AttentionShape(**asdict(shape))
-        return attention_kernel.attention(tiled, plan, scale=scale, softcap=softcap)
+        return attention(shape, plan, scale=scale, softcap=softcap)
 
     def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
         """The mask as it is."""

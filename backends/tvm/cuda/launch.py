@@ -35,6 +35,11 @@ class Kernel:
     parameters: tuple[tuple[str, str], ...]
 
     @property
+    def function(self) -> str:
+        """The name of the PrimFunc that launches it."""
+        return re.sub(r"_kernel(_\d+)?$", "", self.name)
+
+    @property
     def threads(self) -> int:
         """Threads of a block."""
         return math.prod(self.block)

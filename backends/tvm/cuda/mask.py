@@ -13,6 +13,7 @@ never read. To add a mask: subclass `Mask` (or `Bias`), and answer. May import: 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -92,7 +93,7 @@ class Term:
         return ()
 
 
-class Mask(Term):
+class Mask(Term, ABC):
     """May a query attend to a key? Subclasses are frozen dataclasses."""
 
     key_only: ClassVar[bool] = False
@@ -110,9 +111,9 @@ class Mask(Term):
         """False only where every pair of the tile may attend."""
         return tirx.const(_ALWAYS, "bool")
 
+    @abstractmethod
     def allowed(self, pair: Pair, operands: Operands) -> Expr:
         """Whether the pair may attend; for `key_only` masks pair.row and pair.head are None."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -276,12 +277,12 @@ class Dense(Mask):
         return guarded(pair.inside, kept, tirx.const(_NEVER, "bool"))
 
 
-class Bias(Term):
+class Bias(Term, ABC):
     """A float32 number added to the scaled score of query i and key j."""
 
+    @abstractmethod
     def value(self, pair: Pair, operands: Operands) -> Expr:
         """The number; anything where the pair is not inside."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

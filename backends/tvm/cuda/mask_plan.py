@@ -66,6 +66,11 @@ class BoundPlan:
         """Whether any mask may hide a key from one query and show it to another."""
         return bool(self._by_pair)
 
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether `pair_allowed` or `biased` look at the pair."""
+        return bool(self._by_pair or self._biases)
+
     def key_range(self, rows: Rows) -> tuple[Expr, Expr]:
         """No row sees a key outside first .. end - 1; end may be less than first."""
         first: Expr = tirx.const(0, "int64")

@@ -20,6 +20,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     flat,
     guarded,
     kernel,
+    let,
     local,
     loop,
     pick,
@@ -62,9 +63,10 @@ def layer_norm(
         )
         with row.launch():
             row.read()
-            mean = row.value("mean", row.sum(lambda t: t) / f32(width))
-            variance = row.sum(lambda t: (t - mean) * (t - mean)) / f32(width)
-            factor = row.value("factor", f32(1) / tirx.sqrt(variance + f32(eps)))
+            mean = let("mean", row.sum("sum", lambda t: t) / f32(width))
+            squares = row.sum("squares", lambda t: (t - mean) * (t - mean))
+            variance = let("variance", squares / f32(width))
+            factor = let("factor", f32(1) / tirx.sqrt(variance + f32(eps)))
             row.write(lambda t: (t - mean) * factor)
     return k.function
 
@@ -90,8 +92,8 @@ def rms_norm(
         )
         with row.launch():
             row.read()
-            mean_square = row.sum(lambda t: t * t) / f32(width)
-            factor = row.value("factor", f32(1) / tirx.sqrt(mean_square + f32(eps)))
+            mean_square = let("mean_square", row.sum("squares", lambda t: t * t) / f32(width))
+            factor = let("factor", f32(1) / tirx.sqrt(mean_square + f32(eps)))
             row.write(lambda t: t * factor)
     return k.function
 
@@ -127,7 +129,8 @@ class _Row:
     @contextmanager
     def launch(self) -> Generator[None]:
         """A block for each row; within, the steps of one thread."""
-        with self.k.launch(blocks=(self.rows,), threads=self.threads) as (self.row, self.thread):
+        with self.k.launch(blocks=(self.rows,), threads=self.threads) as (block, self.thread):
+            self.row = let("row", block)
             shape = (self.rows, self.width)
             self.wide = {name: flat(buffer, shape) for name, buffer in self.wide.items()}
             self.t = local("t", (self.per_thread,))
@@ -142,24 +145,19 @@ class _Row:
                 t = t + self.vectors["shift"][column]
             if "b" in self.wide:
                 t = t + self.wide["b"][self.row, column]
-            store(self.t, [i], guarded(column < self.width, t, f32(0)))
+            whole = self.width % self.threads == 0
+            store(self.t, [i], t if whole else guarded(column < self.width, t, f32(0)))
             if "total" in self.wide:
                 with when(column < self.width):
                     store(self.wide["total"], [self.row, column], self.t[i])
 
-    def sum(self, term: Callable[[Any], Any]) -> Any:
-        """The sum of term(t) over the row; to be used before the next sum."""
+    def sum(self, name: str, term: Callable[[Any], Any]) -> Any:
+        """The sum of term(t) over the row."""
         mine = local("mine", (1,))
         store(mine, [0], f32(0))
         with self._columns() as (i, column):
             store(mine, [0], mine[0] + pick(column < self.width, term(self.t[i]), f32(0)))
-        return self.reduce(mine[0], lambda a, b: a + b)
-
-    def value(self, name: str, value: Any) -> Any:
-        """Keep a number in a register of that name."""
-        kept = local(name, (1,))
-        store(kept, [0], value)
-        return kept[0]
+        return self.reduce(name, mine[0], lambda a, b: a + b)
 
     def write(self, normed: Callable[[Any], Any]) -> None:
         """out = normed(t) * scale + bias."""
@@ -174,5 +172,8 @@ class _Row:
     @contextmanager
     def _columns(self) -> Generator[tuple[Any, Any]]:
         """This thread's columns: (number, column); the last may lie behind the row's end."""
-        with loop("i", self.per_thread, unroll=True) as i:
-            yield i, i * self.threads + self.thread
+        if self.per_thread == 1:
+            yield 0, self.thread
+        else:
+            with loop("i", self.per_thread, unroll=True) as i:
+                yield i, let("column", i * self.threads + self.thread)

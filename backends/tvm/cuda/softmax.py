@@ -19,6 +19,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     f32,
     flat,
     kernel,
+    let,
     local,
     loop,
     pick,
@@ -41,29 +42,30 @@ def softmax(rows: Sequence[Dim], width: Dim, *, name: str = "softmax") -> Any:
         x_in = k.buffer("x", (*dims, columns))
         out_in = k.buffer("out", (*dims, columns))
         count = product(dims)
-        with k.launch(blocks=(count,), threads=THREADS) as (row, thread):
+        with k.launch(blocks=(count,), threads=THREADS) as (block, thread):
+            row = let("row", block)
             x, out = flat(x_in, (count, columns)), flat(out_in, (count, columns))
             reduce = BlockReduction(thread, THREADS)
-            largest, total = local("largest", (1,)), local("total", (1,))
 
             @contextmanager
             def own_columns() -> Generator[Any]:
                 with loop("i", tirx.ceildiv(columns, THREADS)) as i:
-                    column = i * THREADS + thread
+                    column = let("column", i * THREADS + thread)
                     with when(column < columns):
                         yield column
 
-            store(largest, [0], f32(LOWEST))
+            own_largest, own_total = local("own_largest", (1,)), local("own_total", (1,))
+            store(own_largest, [0], f32(LOWEST))
             with own_columns() as column:
-                store(largest, [0], tirx.max(largest[0], x[row, column]))
-            store(largest, [0], reduce(largest[0], tirx.max))
+                store(own_largest, [0], tirx.max(own_largest[0], x[row, column]))
+            largest = reduce("largest", own_largest[0], tirx.max)
 
-            store(total, [0], f32(0))
+            store(own_total, [0], f32(0))
             with own_columns() as column:
-                store(total, [0], total[0] + tirx.exp(x[row, column] - largest[0]))
-            store(total, [0], reduce(total[0], lambda a, b: a + b))
+                store(own_total, [0], own_total[0] + tirx.exp(x[row, column] - largest))
+            total = reduce("total", own_total[0], lambda a, b: a + b)
 
             with own_columns() as column:
-                share = tirx.exp(x[row, column] - largest[0]) / total[0]
-                store(out, [row, column], pick(total[0] == f32(0), f32(0), share))
+                share = tirx.exp(x[row, column] - largest) / total
+                store(out, [row, column], pick(total == f32(0), f32(0), share))
     return k.function

@@ -51,7 +51,7 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
 def _binary(kernel: Kernel) -> None:
     a, b = kernel.operands
     f, hold = _BINARY[kernel.node.op], kernel.loops.hold
-    kernel.fill(lambda i: f(hold(kernel.element(a, i)), hold(kernel.element(b, i))))
+    kernel.fill(lambda i: f(hold(kernel.element(a, i), "a"), hold(kernel.element(b, i), "b")))
 
 
 @emitter("maximum", "minimum")

@@ -13,6 +13,7 @@ from functools import reduce
 from typing import Any, ClassVar
 
 from tvm import tirx
+from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu import vector_math
@@ -54,15 +55,17 @@ class Loops(ABC):
     def extremum(self, name: str, a: Expr, b: Expr) -> Expr:
         """The "maximum" or "minimum" of two float32 numbers; NaN if either is."""
 
-    def cells(self, dtype: str, count: int = 1) -> Any:
+    def cells(self, dtype: str, count: int = 1, name: str = "cells") -> Any:
         """Variables of one call of the body: a buffer [count], in registers if it is small."""
-        return T.alloc_buffer((count,), dtype, scope=self.scope)
+        buffer = T.alloc_buffer((count,), dtype, scope=self.scope)
+        IRBuilder.name(name, buffer)
+        return buffer
 
-    def hold(self, value: Expr) -> Expr:
+    def hold(self, value: Expr, name: str = "value") -> Expr:
         """The value, a scalar or a vector, computed once."""
         dtype = value.ty.dtype
         lanes = int(dtype.lanes)
-        cell = self.cells(str(dtype.with_lanes(1)), lanes)
+        cell = self.cells(str(dtype.with_lanes(1)), lanes, name)
         index = T.ramp(0, 1, lanes) if lanes > 1 else 0
         T.buffer_store(cell, value, [index])
         return cell[index]
@@ -157,19 +160,20 @@ class CudaLoops(Loops):
         blocks = T.max(T.floordiv(total + (THREADS - 1), i64(THREADS)), i64(1))
         with T.launch_thread("blockIdx.x", blocks) as block:
             with T.launch_thread("threadIdx.x", THREADS) as thread:
-                number = self.hold(T.cast(block, "int64") * THREADS + T.cast(thread, "int64"))
+                index = T.cast(block, "int64") * THREADS + T.cast(thread, "int64")
+                number = self.hold(index, "element")
                 with T.If(number < total):
                     with T.Then():
                         body(tuple(unravel(number, shape, self.hold)))
 
 
-def unravel(number: Expr, sizes: Sequence[Expr], hold: Callable[[Expr], Expr]) -> list[Expr]:
+def unravel(number: Expr, sizes: Sequence[Expr], hold: Callable[[Expr, str], Expr]) -> list[Expr]:
     """The indices in an array of these sizes whose row-major number it is."""
     indices: list[Expr] = []
-    for size in reversed(sizes[1:]):
+    for axis in range(len(sizes) - 1, 0, -1):
         # Nothing is negative here, so that truncation is the floor and takes one instruction.
-        indices.insert(0, hold(T.truncmod(number, size)))
-        number = hold(T.truncdiv(number, size))
+        indices.insert(0, hold(T.truncmod(number, sizes[axis]), f"i{axis}"))
+        number = hold(T.truncdiv(number, sizes[axis]), "i0" if axis == 1 else "rest")
     return [number, *indices] if sizes else []
 
 

@@ -1,0 +1,31 @@
+"""How an error is rendered: the part of a long line around the caret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfgraph.errors import Location, TfgraphError, render
+
+
+@pytest.mark.parametrize("column", [1, 2, 40, 71, 72, 73, 100, 250, 399, 400, 401])
+def test_the_caret_stands_under_its_letter_in_a_narrow_window(tmp_path: Path, column: int) -> None:
+    line = "".join(chr(ord("a") + i % 26) for i in range(399)) + "!"
+    file = tmp_path / "m.tfg"
+    file.write_text(f"first\n{line}\n")
+    _, shown, caret = render(TfgraphError("wrong", Location(str(file), 2, column))).splitlines()
+    assert max(len(shown), len(caret)) <= 80
+    at = caret.index("^")
+    around = slice(max(column - 3, 0), column + 2)
+    begin = at - (column - 1 - around.start)
+    assert shown[begin:].startswith(line[around])
+
+
+def test_a_short_line_is_shown_whole(tmp_path: Path) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text("  heads: seven\n")
+    text = render(TfgraphError("expected an integer", Location(str(file), 1, 10), "a hint"))
+    assert text == (
+        f"{file}:1:10: error: expected an integer\n      heads: seven\n             ^\nhint: a hint"
+    )

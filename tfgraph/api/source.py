@@ -1,0 +1,63 @@
+"""What `compile`, `build` and `compare` take: a graph, a model, or the path of one.
+
+May import: backends.base, model, ops, ir, errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from tfgraph.backends.base import Target, Weights
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Graph
+from tfgraph.ops import Builder
+from tfgraph.runtime.format import MANIFEST
+from tfgraph.runtime.runnable import Runnable
+
+if TYPE_CHECKING:
+    from tfgraph.model import Model
+
+    Source = Graph | Model | str | Path
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A graph with its weights, None for seeded ones, and the target that it names itself."""
+
+    graph: Graph
+    weights: Weights | None
+    target: Target = Target("cpu")
+
+    def choose(self, target: str | Target | None) -> Target:
+        """The target asked for, else its own."""
+        return Target(target) if isinstance(target, str) else target or self.target
+
+
+def open_source(source: Source, weights: Weights | None = None) -> Opened:
+    """The graph of `source`: a Graph, a Model, or a path as `load_source` takes it (`model.yaml`,
+    `file.py:name`, `graph.tfg`). `weights` stand in for the model's own. Raises TfgraphError."""
+    if isinstance(source, Graph):
+        return Opened(source, weights)
+    from tfgraph.model import Model, load_source  # not for graphs: reading YAML loads much
+
+    if isinstance(source, str | Path):
+        if (Path(source) / MANIFEST).is_file():
+            raise TfgraphError(
+                f"{source} is an artifact, compiled already", hint="tfgraph.load runs it"
+            )
+        source = load_source(str(source))
+    given = cast("object", source)  # whatever the annotation says
+    if isinstance(given, Model):
+        own = Target(given.target or "cpu")
+        if own.name == "cuda":
+            own = Target("cuda", arch=given.arch)
+        return Opened(given.graph, given.weights if weights is None else weights, own)
+    if isinstance(given, Builder):
+        raise TfgraphError(
+            f"graph {given.name} is still being built", hint="call build() for the graph"
+        )
+    if isinstance(given, Runnable):
+        raise TfgraphError(f"{given.name} is compiled already", hint="call it with its inputs")
+    raise TfgraphError(f"expected a graph, a model or the path of one, got {given!r:.60}")

@@ -1,0 +1,62 @@
+"""What everything that runs offers, an artifact and the reference alike.
+
+    with tfgraph.compile(graph) as model:
+        outputs = model(**model.example({"seq": 33}))
+
+May import: the other files of runtime.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.runtime.examples import example
+from tfgraph.runtime.inputs import check_dims
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Self
+
+    import numpy as np
+
+    from tfgraph.runtime.sizes import Port, SymbolRange
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Runnable(ABC):
+    """A callable from arrays by input name to arrays by output name."""
+
+    name: str
+    target: str
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    symbols: Mapping[str, SymbolRange]
+
+    @abstractmethod
+    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, Array]:
+        """The outputs by name; `dims` gives the sizes of symbols that no input's shape tells."""
+
+    def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
+        """Inputs from the model's generators, at its example sizes unless `dims` says others."""
+        sizes = self.sizes(dims)
+        return {port.name: example(port, sizes, seed) for port in self.inputs}
+
+    def sizes(self, dims: Mapping[str, int] | None = None) -> dict[str, int]:
+        """The example size of each symbol, with those in `dims` instead."""
+        given = check_dims(dims, self.symbols)
+        return {name: s.example for name, s in self.symbols.items()} | given
+
+    def close(self) -> None:  # noqa: B027 - not all hold something
+        """Free what it holds."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(map(str, ports)) for ports in (self.inputs, self.outputs))
+        return f"<{self.name} for {self.target}: {inputs} -> {outputs}>"
