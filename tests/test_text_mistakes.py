@@ -280,3 +280,10 @@ def test_a_graph_without_outputs_is_refused_at_its_return() -> None:
     with pytest.raises(TfgraphError, match="the graph has no outputs") as caught:
         parse_graph("graph g(%x: f32[2]) {\n  return\n}\n", "g.tfg")
     assert str(caught.value.location) == "g.tfg:2:3"
+
+
+@pytest.mark.parametrize("word", ["true", "false", "None", "min", "max"])
+def test_a_reserved_word_is_no_symbol(word: str) -> None:
+    text = f"graph g(%x: f32[{word},4]) {{\n  %y = neg(%x)\n  return %y\n}}\n"
+    with pytest.raises(TfgraphError, match=f"'{word}' is not a symbol's name"):
+        parse_graph(text)

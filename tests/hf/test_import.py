@@ -270,3 +270,23 @@ def test_a_plugin_adds_an_architecture(tmp_path: Path, bert: Model) -> None:
     assert (tmp_path / "model.yaml").read_text().startswith("# ToyBERT (Devlin et al. 2018)")
     with pytest.raises(TfgraphError, match="the architecture 'bert' is registered already"):
         register_architecture(replace(BERT, title="Another"))
+
+
+# What Hugging Face's configurations take where a key is left out.
+DEFAULTS = {
+    "roberta": ("pad_token_id", "padding_id: 1"),
+    "bert": ("layer_norm_eps", "eps: 1e-12"),
+    "distilbert": ("activation", "activation: gelu"),
+}
+
+
+@pytest.mark.parametrize(("case", "default"), DEFAULTS.items(), ids=DEFAULTS)
+def test_a_key_left_out_takes_its_default(
+    tmp_path: Path, case: str, default: tuple[str, str]
+) -> None:
+    key, written = default
+    folder = copy_case(case, tmp_path / case)
+    config = json.loads((folder / "config.json").read_text())
+    config.pop(key, None)
+    (folder / "config.json").write_text(json.dumps(config))
+    assert written in import_checkpoint(folder, tmp_path / "model.yaml")
