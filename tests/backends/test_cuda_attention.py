@@ -72,6 +72,7 @@ def masked(*masks: Any, **options: Any) -> Case:
 
 
 LENGTHS = ((1, 1, 1), (2, 3, 32), (1, 64, 33), (2, 65, 31), (1, 130, 100))
+PREFIXES = (30, 31, 32, 33)  # around the end of the first tile of 32 keys
 CASES = {
     "plain": Case(sizes=LENGTHS),
     "heads_6_over_2": Case(heads=6, kv_heads=2, sizes=((2, 5, 40),)),
@@ -89,7 +90,7 @@ CASES = {
     "window_right": masked(Window(None, 0, 40)),
     "window_past_the_end": masked(Window(2, 2, 85)),
     "causal_and_window": masked(Causal("past"), Window(11, None, "past"), sizes=((2, 140, 149),)),
-    "prefix": masked(Prefix(), sizes=((2, 90, 90),)),
+    "prefix": masked(Prefix(), sizes=((2, 90, 90), (len(PREFIXES), 40, 40))),
     "lengths": masked(Padding("int32")),
     "key_mask": masked(KeyMask()),
     "key_mask_bool": masked(KeyMask("bool"), Causal(20)),
@@ -112,7 +113,9 @@ def arrays_of(case: Case, sizes: dict[str, int], rng: np.random.Generator) -> li
     arrays = []
     for parameter in case.plan.parameters:
         shape = [sizes[s] if isinstance(s, str) else s for s in parameter.shape]
-        if parameter.name in ("lengths", "prefix"):
+        if parameter.name == "prefix" and shape == [len(PREFIXES)]:
+            values = np.array(PREFIXES)
+        elif parameter.name in ("lengths", "prefix"):
             values = rng.integers(0, sizes["keys"], shape)
         elif parameter.name.endswith("segments"):
             values = rng.integers(0, 3, shape)
@@ -223,7 +226,7 @@ def test_masked_slots_change_no_bit(kernels: CudaOnCpu, name: str, bad: float) -
     (clean,) = kernels(name, q, k, v, *arrays, *scalars)
     batch, queries, keys = case.sizes[-1]
     untouched = 0
-    for broken in ([0, 1], [keys - 2, keys - 1]):
+    for broken in ([0, 1], [keys - 2, keys - 1], *([[31]] if name == "prefix" else [])):
         broken_k, broken_v = k.copy(), v.copy()
         broken_k[:, broken], broken_v[:, broken] = bad, bad
         (got,) = kernels(name, q, broken_k, broken_v, *arrays, *scalars)
