@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 
-K_BLOCK = 256
+K_BLOCK = 128
 """Products that are summed one after another. The sums of blocks are then added, which keeps the
 rounding error of long sums near that of short ones: it grows with K_BLOCK + k / K_BLOCK, not k."""
 
