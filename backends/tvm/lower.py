@@ -104,7 +104,6 @@ class Lowering:
         self.shared: dict[Any, Any] = {}
         """Results that several nodes share, by a key of the emitter's choice."""
         self._arrays = weights
-        self._known: dict[str, NDArray] = {}
         self._values: dict[Value, Var] = {}
         self._kernels: dict[Any, Any] = {}
         self._calls: dict[str, list[Node]] = {}

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfgraph.ir import DimLike, DType, ExactLike
+
 # Ops without operands have nothing to dispatch on: an evaluator puts any array of its domain here.
 domain: ContextVar[Array] = ContextVar("domain")
 
