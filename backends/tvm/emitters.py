@@ -13,12 +13,27 @@ May import: lower, kernels, passes, ops, ir.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from tfgraph.backends.tvm import attention_mask as kinds
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape
 from tfgraph.backends.tvm.lower import Lowered, Lowering, emitter
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import DType, Exact, Graph, Mask, Node, TensorType, Value, as_dim, product, tensor
+from tfgraph.ir import (
+    DType,
+    Exact,
+    Graph,
+    Mask,
+    Node,
+    TensorType,
+    Value,
+    as_dim,
+    exact,
+    product,
+    tensor,
+)
 from tfgraph.ir import mask as masks
 from tfgraph.passes import NoMatch
 
@@ -66,12 +81,14 @@ def linear(low: Lowering, node: Node) -> None:
     low.put_rows(node.output, y)
 
 
-@emitter("matmul", when=_float32)
+@emitter("matmul", "weighted_sum", when=_float32)
 def matmul(low: Lowering, node: Node) -> None:
     """A product of two activations."""
     a, b = node.inputs
-    shapes = [_shape(a.type), _shape(b.type)]
-    kernel = low.kernel(("matmul", *shapes), lambda: low.kernels.matmul(*shapes), "matmul")
+    shapes, skip_zeros = [_shape(a.type), _shape(b.type)], node.op == "weighted_sum"
+    kernel = low.kernel(
+        (node.op, *shapes), lambda: low.kernels.matmul(*shapes, skip_zeros=skip_zeros), node.op
+    )
     low.put(node.output, low.call(kernel, [low.value(a), low.value(b)], [node.output.type])[0])
 
 
@@ -219,7 +236,8 @@ def attention(low: Lowering, node: Node) -> None:
         v_offset=v[2],
     )
     mask = next((o for o in node.operands if isinstance(o, Mask)), None)
-    plan, arrays, offsets = _plan(low, mask)
+    lengths = node.inputs[0].type.shape[1], node.inputs[1].type.shape[1]
+    plan, arrays, offsets = _plan(low, mask, *lengths)
     scale = _number(node.attrs["scale"])
     softcap = node.attrs["softcap"]
     cap = None if softcap is None else _number(softcap)
@@ -242,11 +260,12 @@ def _place(low: Lowering, value: Value) -> tuple[Any, int, int]:
     return low.value(value), int(value.type.shape[-1]), 0
 
 
-def _plan(low: Lowering, mask: Mask | None) -> tuple[Any, list[Any], dict[str, Any]]:
+def _plan(
+    low: Lowering, mask: Mask | None, queries: Dim, keys: Dim
+) -> tuple[MaskPlan, list[Any], dict[str, Any]]:
     """The kernel's description of a mask, its arrays in order, and its scalars by name."""
-    kinds = low.kernels.masks
-    terms: list[Any] = []
-    biases: list[Any] = []
+    terms: list[kinds.Mask] = []
+    biases: list[kinds.Bias] = []
     arrays: list[Any] = []
     bias_arrays: list[Any] = []
     names: dict[Dim, str] = {}
@@ -282,7 +301,8 @@ def _plan(low: Lowering, mask: Mask | None) -> tuple[Any, list[Any], dict[str, A
                 terms.append(kinds.Prefix(offset(part.offset), part.length.type.dtype.value))
                 arrays.append(low.value(part.length))
             case masks.Segments():
-                terms.append(kinds.Segments(part.query.type.dtype.value))
+                dtypes = (t.type.dtype.value for t in (part.query, part.key))
+                terms.append(kinds.Segments(*dtypes))
                 arrays += [low.value(part.query), low.value(part.key)]
             case masks.Dense():
                 axes, var = _broadcast_axes(low, part.allowed)
@@ -292,13 +312,32 @@ def _plan(low: Lowering, mask: Mask | None) -> tuple[Any, list[Any], dict[str, A
                 axes, var = _broadcast_axes(low, part.values)
                 biases.append(kinds.DenseBias(*axes))
                 bias_arrays.append(var)
+            case masks.Relative():
+                biases.append(kinds.ByDistance())
+                bias_arrays.append(_by_distance(low, part, queries, keys))
             case masks.Alibi():
                 biases.append(kinds.Alibi(offset(part.offset)))
                 bias_arrays.append(low.value(part.slopes))
             case _:
                 raise TfgraphError(f"the attention kernel does not know the mask {part}")
-    plan = kinds.MaskPlan(tuple(terms), tuple(biases))
+    plan = MaskPlan(tuple(terms), tuple(biases))
     return plan, [*arrays, *bias_arrays], {name: low.expr(dim) for dim, name in names.items()}
+
+
+def _by_distance(low: Lowering, mask: masks.Relative, queries: Dim, keys: Dim) -> Any:
+    """What a bias adds at each distance, [heads, queries + keys - 1]: it is that of one query, the
+    last, before as many keys as there are distances. Made once for all that share it."""
+    key = ("by distance", mask, queries, keys)
+    if key not in low.shared:
+        count, heads = queries + keys - 1, mask.table.type.shape[1]
+        type_ = TensorType(DType.float32, (_ONE, heads, _ONE, count))
+        zeros, added = Value("zeros", type_), Value("by_distance", type_)
+        last = replace(mask, offset=(mask.offset or as_dim(0)) + queries - 1)
+        attrs = {"shape": type_.shape, "value": exact(0), "dtype": type_.dtype}
+        low.emit_generic(Node("full", (), (zeros,), attrs))
+        low.emit_generic(Node("mask", (zeros, last), (added,), {}))
+        low.shared[key] = low.reshape(low.value(added), (heads, count))
+    return low.shared[key]
 
 
 def _broadcast_axes(low: Lowering, value: Value) -> tuple[tuple[bool, bool, bool], Any]:

@@ -1,6 +1,6 @@
 """What a target's kernels offer to the emitters: the same operations, however they are made.
 
-May import: ir.
+May import: attention_mask, attention_plan, ir.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tfgraph.backends.tvm.attention_mask import Mask
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.ir import Node
 
 NDArray = np.ndarray[Any, Any]
@@ -64,8 +66,6 @@ class Kernels(ABC):
     """The kernels of one target. Shapes are numbers and names of symbols; equal names are equal."""
 
     target: str
-    masks: Any
-    """The module with the target's vocabulary of masks: Causal, Window, Padding, ..., MaskPlan."""
 
     @abstractmethod
     def generic(self, node: Node) -> PrimFunc:
@@ -84,8 +84,11 @@ class Kernels(ABC):
         """activation(x w + b): x (m, k), the packed weight, b (n,) if asked, the result (m, n)."""
 
     @abstractmethod
-    def matmul(self, a: Sequence[int | str], b: Sequence[int | str]) -> PrimFunc:
-        """The product of two activations of these shapes: a, b, the result."""
+    def matmul(
+        self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
+    ) -> PrimFunc:
+        """The product of two activations of these shapes: a, b, the result. With `skip_zeros` a 0
+        in `a` takes nothing from what it meets in `b`, be that NaN or infinite."""
 
     @abstractmethod
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
@@ -98,11 +101,11 @@ class Kernels(ABC):
 
     @abstractmethod
     def attention(
-        self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
+        self, shape: AttentionShape, plan: MaskPlan, scale: float, softcap: float | None
     ) -> PrimFunc:
         """Attention: q (batch, s, q_pitch), k (batch, t, k_pitch), v (batch, t, v_pitch), the
         arrays of the plan, its scalars, the result (batch, s, heads * value_width)."""
 
     @abstractmethod
-    def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
+    def key_mask(self, low: Any, keep: Any) -> tuple[Mask, list[Any]]:
         """A mask of real keys [batch, t]: its term in the plan, and the arrays of that."""

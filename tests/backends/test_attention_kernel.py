@@ -10,19 +10,20 @@ import pytest
 from helpers.kernels import compile_kernels
 from helpers.tolerance import assert_close
 
-from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
-from tfgraph.backends.tvm.cpu.attention_mask import (
+from tfgraph.backends.tvm.attention_mask import (
     Alibi,
+    ByDistance,
     Causal,
     Dense,
     DenseBias,
-    KeyList,
-    MaskPlan,
     Padding,
     Prefix,
     Segments,
     Window,
 )
+from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
+from tfgraph.backends.tvm.cpu.attention_mask import KeyList
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
@@ -77,13 +78,20 @@ CASES = {
     "dense_shared": Case(MaskPlan((Dense(False, True, False, "int32"), Dense(True, False, True)))),
     "everything": Case(
         MaskPlan(
-            (KeyList(), Padding(), Segments("int32"), Window(50, 20), Dense(per_head=False)),
+            (
+                KeyList(),
+                Padding(),
+                Segments("int32", "int64"),
+                Window(50, 20),
+                Dense(per_head=False),
+            ),
             (Alibi("past"), DenseBias(per_batch=False)),
         ),
         heads=4,
         softcap=2.0,
     ),
     "alibi": Case(MaskPlan((Causal(),), (Alibi(),)), heads=6, kv_heads=1),
+    "by_distance": Case(MaskPlan((Causal("past"),), (ByDistance(),)), heads=6, kv_heads=2),
     "bias": Case(MaskPlan((), (DenseBias(False, True, False), DenseBias())), heads=4, kv_heads=1),
 }
 
@@ -189,7 +197,7 @@ class Inputs:
         keys = np.sort(self.random.integers(0, 3, (self.batch, self.t)), axis=1)
         queries[:, self.s // 2] = 9  # a row in the middle that no key belongs to
         self.allowed &= (queries[:, :, None] == keys[:, None, :])[:, None]
-        return [queries.astype(mask.dtype), keys.astype(mask.dtype)]
+        return [queries.astype(mask.dtype), keys.astype(mask.key_dtype)]
 
     def _dense_shape(self, term: Dense | DenseBias) -> tuple[int, ...]:
         return (
@@ -211,14 +219,20 @@ class Inputs:
         self.bias += array
         return [array]
 
+    def _bydistance(self, bias: ByDistance) -> list[Any]:
+        array = self._normal(self.case.heads, self.s + self.t - 1)
+        places = np.arange(self.t) - np.arange(self.s)[:, None] + self.s - 1
+        self.bias += array[:, places]
+        return [array]
+
     def _alibi(self, bias: Alibi) -> list[Any]:
         slopes = (2.0 ** -np.arange(1, self.case.heads + 1)).astype(np.float32)
         self.bias -= slopes[:, None, None] * self._distance(bias.offset)
         return [slopes]
 
 
-def reference(x: Inputs) -> Any:
-    """Attention in float64; masked keys are left out of every sum."""
+def reference(x: Inputs, scores: Any = np.float64) -> Any:
+    """Attention in float64, its scores rounded to `scores`; masked keys are left out of sums."""
     case = x.case
     q = x.q.astype(np.float64).reshape(x.batch, x.s, case.heads, case.width)
     k = x.k.astype(np.float64).reshape(x.batch, x.t, case.kv_heads, case.width)
@@ -232,7 +246,7 @@ def reference(x: Inputs) -> Any:
         score = k[b, keys, shared] @ q[b, i, h] * case.scale
         if case.softcap is not None:
             score = case.softcap * np.tanh(score / case.softcap)
-        score = score + x.bias[b, h, i, keys]
+        score = (score + x.bias[b, h, i, keys]).astype(scores).astype(np.float64)
         weight = np.exp(score - score.max())
         out[b, i, h] = weight @ v[b, keys, shared] / weight.sum()
     return out.reshape(x.batch, x.s, -1)
@@ -339,8 +353,9 @@ def test_code_for_avx2(name: str) -> None:
 
 
 def test_two_lists_of_keys_are_refused() -> None:
+    case = Case(MaskPlan((KeyList(), Causal(), KeyList())))
     with pytest.raises(TfgraphError, match="one list of keys"):
-        MaskPlan((KeyList(), Causal(), KeyList()))
+        attention("two", case.shape, case.plan, cpu_machine(), scale=case.scale)
 
 
 def test_large_scores_do_not_overflow(kernels: Program) -> None:
@@ -358,6 +373,22 @@ def test_large_scores_do_not_overflow(kernels: Program) -> None:
     got = out.reshape(1, 33, 2, 64).transpose(0, 2, 1, 3)
     assert clear.any()
     assert_close(got[clear], best[clear])
+
+
+def test_a_bias_may_be_as_large_as_floats_go(kernels: Program) -> None:
+    """As in masks that other systems add: their lowest number is a score like any other."""
+    case, lowest = CASES["bias"], np.finfo(np.float32).min
+    for value in (lowest, -2.5e38, -1e38, 2.5e38, -np.inf):
+        x = Inputs(case, batch=2, s=40, t=70, seed=14)
+        shared, own = x.masks
+        shared[:], own[:] = 0, 0
+        own[0, 1, 3:30, 5:] = value  # some keys of these queries
+        own[1, 2, 7:11] = value  # all keys of these
+        x.bias = np.broadcast_to(own.astype(np.float64), x.bias.shape)
+        x.allowed &= x.bias != -np.inf
+        (out,) = kernels.call("bias", x.arguments)
+        want = reference(x, scores=np.float32)  # where the score beside such a bias is lost
+        assert_close(out, want, length=LENGTH, scale=1.0, name=str(value))
 
 
 @pytest.mark.parametrize("dtype", ["bool", "int64"])

@@ -15,21 +15,22 @@ import pytest
 from helpers.cuda_on_cpu import CudaOnCpu
 from helpers.tolerance import assert_close, assert_within, relative
 
-from tfgraph.backends.tvm.cuda.arch import parse_arch
-from tfgraph.backends.tvm.cuda.attention import attention
-from tfgraph.backends.tvm.cuda.emit import emit_kernels
-from tfgraph.backends.tvm.cuda.mask import (
+from tfgraph.backends.tvm.attention_mask import (
     Alibi,
+    ByDistance,
     Causal,
     Dense,
     DenseBias,
-    KeyMask,
     Padding,
     Prefix,
     Segments,
     Window,
 )
-from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
+from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cuda.arch import parse_arch
+from tfgraph.backends.tvm.cuda.attention import attention
+from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
+from tfgraph.backends.tvm.cuda.emit import emit_kernels
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError
 
@@ -95,9 +96,11 @@ CASES = {
     "key_mask": masked(KeyMask()),
     "key_mask_bool": masked(KeyMask("bool"), Causal(20)),
     "segments": masked(Segments()),
+    "segments_of_two_types": masked(Segments("int64", "int32")),
     "dense": masked(Dense()),
     "dense_of_keys": masked(Dense(per_head=False, per_query=False, dtype="int32"), KeyMask()),
     "bias": Case(MaskPlan((), (DenseBias(per_batch=False),))),
+    "by_distance": Case(MaskPlan((Causal(20),), (ByDistance(),)), sizes=((1, 1, 1), (2, 70, 90))),
     "alibi": Case(MaskPlan((Causal(PAST),), (Alibi(PAST), DenseBias(per_head=False)))),
 }
 
@@ -153,6 +156,8 @@ def allowed_and_bias(
             allowed &= own[0][b] != 0
         elif isinstance(term, Segments):
             allowed &= own[0][b, i] == own[1][b]
+        elif isinstance(term, ByDistance):
+            bias += own[0][h, j - i + own[0].shape[1] - keys]
         elif isinstance(term, Alibi):
             bias += own[0][h] * (j - position)
         else:
@@ -192,6 +197,7 @@ def inputs_of(
     """q, k, v; the plan's arrays; its scalars."""
     batch, queries, keys = sizes
     named = {"batch": batch, "heads": case.heads, "queries": queries, "keys": keys}
+    named["distances"] = queries + keys - 1
     lengths = {"q_pitch": queries, "k_pitch": keys, "v_pitch": keys}
     tensors = [
         rng.standard_normal((batch, n, getattr(case.shape, pitch))).astype(np.float32)
@@ -261,6 +267,21 @@ def test_large_scores_do_not_overflow(kernels: CudaOnCpu) -> None:
     # Scores reach 4,000; what rounds them is a relative error of the weights.
     assert_within(got, want, 4000 * relative("float32", 8))
     assert np.isfinite(got).all()
+
+
+def test_a_bias_may_be_as_large_as_floats_go(kernels: CudaOnCpu) -> None:
+    case, rng = CASES["bias"], np.random.default_rng(8)
+    tensors, (bias,), _ = inputs_of(case, (2, 10, 70), rng)
+    for value in (np.finfo(np.float32).min, 2.5e38, -np.inf):
+        bias[:] = 0
+        bias[0, 1, 3:6, 5:] = value  # some keys of these queries
+        bias[0, 0, 7:9] = value  # all keys of these: no score is left beside a finite one
+        (got,) = kernels("bias", *tensors, bias)
+        with np.errstate(invalid="ignore"):  # -inf - -inf, in rows that are set below
+            want = reference(case, *tensors, [bias]).reshape(2, 10, 2, -1)
+        values = tensors[2].reshape(2, 70, 1, -1).mean(1, keepdims=True)
+        want[:, 7:9, :1] = values if np.isfinite(value) else 0
+        assert_close(got, want.reshape(got.shape), length=8 + 70, scale=1.0, name=str(value))
 
 
 def test_no_array_grows_with_the_square_of_the_length(kernels: CudaOnCpu) -> None:

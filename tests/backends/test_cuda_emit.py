@@ -19,13 +19,14 @@ from helpers.cuda_on_cpu import CudaOnCpu
 from helpers.tolerance import assert_close
 from tvm import relax, te, tirx
 
+from tfgraph.backends.tvm.attention_mask import Window
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.arch import parse_arch
 from tfgraph.backends.tvm.cuda.attention import attention
+from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
 from tfgraph.backends.tvm.cuda.emit import CudaCode, emit_cuda, emit_kernels
 from tfgraph.backends.tvm.cuda.gemm import matmul
 from tfgraph.backends.tvm.cuda.kernel import f32, kernel, shared, store
-from tfgraph.backends.tvm.cuda.mask import KeyMask, Window
-from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.norm import layer_norm
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError

@@ -56,6 +56,7 @@ def products(directory: Path) -> CudaOnCpu:
         "batched": matmul(("batch",), ("batch",), "m", "n", "depth"),
         "transposed": matmul(("batch", 2), ("batch", 2), "m", "n", 20, transpose_b=True),
         "broadcast": matmul((1, "b"), ("a", 1), "m", 5, 7),
+        "weighted": matmul(("b",), ("b",), "m", "n", "depth", skip_zeros=True),
         "right_alone": matmul(("a", "b"), (), 3, 4, "depth"),
     }
     return CudaOnCpu(functions, directory)
@@ -88,6 +89,15 @@ def test_matmul(products: CudaOnCpu, rng: np.random.Generator) -> None:
     assert_close(products("broadcast", a, b)[0], a.astype(np.float64) @ b, length=7)
     a, b = normal(rng, 2, 3, 3, 9), normal(rng, 9, 4)
     assert_close(products("right_alone", a, b)[0], a.astype(np.float64) @ b, length=9)
+
+
+def test_a_weight_of_zero_takes_nothing(products: CudaOnCpu, rng: np.random.Generator) -> None:
+    weights, values = normal(rng, 2, 66, 17), normal(rng, 2, 17, 65)
+    weights[:, :, 3] = 0
+    weights[0, 5, 7] = np.nan
+    want = weights.astype(np.float64) @ values
+    values[:, 3] = [[np.nan], [np.inf]]
+    assert_close(products("weighted", weights, values)[0], want, length=17)
 
 
 def test_activations(directory: Path, rng: np.random.Generator) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from helpers.cuda_on_cpu import CudaOnCpu
 
+from tfgraph.backends.tvm.attention_mask import Causal
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.gemm import linear
-from tfgraph.backends.tvm.cuda.mask import Causal
-from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.norm import layer_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
 from tfgraph.backends.tvm.kernels import AttentionShape

@@ -6,10 +6,10 @@ from typing import Any
 
 from tvm import relax, tirx
 
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.attention import attention
+from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
 from tfgraph.backends.tvm.cuda.gemm import linear
-from tfgraph.backends.tvm.cuda.mask import KeyMask
-from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.norm import layer_norm
 from tfgraph.backends.tvm.kernels import AttentionShape
 

@@ -8,15 +8,16 @@ tile by tile, skips the tiles that the mask rules out, and leaves the arithmetic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
+from tfgraph.backends.tvm.attention_mask import Tile, nonzero
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cpu import emit
-from tfgraph.backends.tvm.cpu.attention_mask import MaskPlan, Padding
-from tfgraph.backends.tvm.cpu.attention_terms import Lanes, Operands, Parameter, Tile, all_of
+from tfgraph.backends.tvm.cpu.attention_mask import Lanes, Masks
 from tfgraph.backends.tvm.cpu.attention_tile import (
     AttentionTile,
     QueryBlock,
@@ -25,7 +26,7 @@ from tfgraph.backends.tvm.cpu.attention_tile import (
 )
 from tfgraph.backends.tvm.cpu.emit import hold, i64, loop, splat
 from tfgraph.backends.tvm.cpu.rows import Part
-from tfgraph.backends.tvm.cpu.vector_math import fma, tanh
+from tfgraph.backends.tvm.cpu.vector_math import tanh
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.target import CpuMachine
 
@@ -67,8 +68,12 @@ class _Kernel:
         softcap: float | None,
     ) -> None:
         self.shape, self.plan, self.machine, self.softcap = shape, plan, machine, softcap
-        # q is multiplied by this once, so that scores come out in base 2, or ready for tanh.
-        self.q_factor = scale * math.log2(math.e) if softcap is None else scale / softcap
+        # A weight is base^score. Base 2 is the cheapest, but a bias may be as low as floats go, and
+        # would overflow times log2(e).
+        self.base = math.e if plan.biases else 2.0
+        self.unit = 1 / math.log(self.base)
+        # q is multiplied by this once, so that scores come out in that unit, or ready for tanh.
+        self.q_factor = scale * self.unit if softcap is None else scale / softcap
 
     def emit(self) -> None:
         """The whole function: its arguments, then one task for each head and block of queries."""
@@ -78,7 +83,8 @@ class _Kernel:
         self.q = emit.argument("q", (batch, s, shape.q_pitch))
         self.k = emit.argument("k", (batch, t, shape.k_pitch))
         self.v = emit.argument("v", (batch, t, shape.v_pitch))
-        self._mask_arguments({"batch": batch, "s": s, "t": t, "heads": shape.heads})
+        sizes = {"batch": batch, "heads": shape.heads, "queries": s, "keys": t}
+        self.masks = Masks(self.plan, sizes)
         self.out = emit.argument("out", (batch, s, shape.heads * shape.value_width))
         with emit.body():
             narrow = narrow_block(shape.heads // shape.kv_heads)
@@ -102,54 +108,27 @@ class _Kernel:
             self.first_query = hold(_fold(turn, blocks) * block.queries)
             self._task()
 
-    def _mask_arguments(self, sizes: dict[str, Any]) -> None:
-        arrays = [_array(parameter, sizes) for parameter in self.plan.parameters]
-        scalars = {name: emit.scalar_argument(name) for name in self.plan.scalars}
-        self.operands: list[Operands] = []
-        for term in self.plan.terms:
-            count = len(term.parameters)
-            self.operands.append(Operands(arrays[:count], scalars))
-            arrays = arrays[count:]
-        masks = list(zip(self.plan.masks, self.operands, strict=False))
-        self.pairwise = [(m, operands) for m, operands in masks if m in self.plan.pairwise]
-        self.paddings = [operands for m, operands in masks if isinstance(m, Padding)]
-        self.lists = [operands for m, operands in masks if m == self.plan.key_list]
-        self.biases = list(
-            zip(self.plan.biases, self.operands[len(self.plan.masks) :], strict=True)
-        )
-
     def _task(self) -> None:
         """All keys for one block of queries."""
         width, value_width = self.shape.width, self.shape.value_width
-        tile = self.tile = AttentionTile(self.machine, self.block, width, value_width)
+        tile = AttentionTile(self.machine, self.block, width, value_width, self.base)
+        self.tile = tile
         self._load_queries()
         tile.clear()
-        keys = hold(self._walk_length())
+        keys = hold(self.masks.walk_length(self.batch))
         with loop(T.ceildiv(keys, i64(tile.keys))) as number:
             first = hold(number * tile.keys)
             self._keys(first, hold(T.min(i64(tile.keys), keys - first)))
         tile.finish()
         self._store_output()
 
-    def _walk_length(self) -> Expr:
-        """How many keys to walk: the list's, or those before the padding, or all."""
-        if self.lists:
-            return T.cast(self.lists[0].buffers[1][self.batch], "int64")
-        length: Expr = self.t
-        for operands in self.paddings:
-            given = T.cast(operands.buffers[0][self.batch], "int64")
-            length = T.max(T.min(length, given), i64(0))
-        return length
-
     def _key(self, position: Expr) -> Expr:
         """The key at this position of the walk."""
-        if self.lists:
-            return T.cast(self.lists[0].buffers[0][self.batch, position], "int64")
-        return position
+        return self.masks.key(self.batch, position)
 
     def _keys(self, first: Expr, count: Expr) -> None:
         """One tile of keys: positions first .. first + count - 1 of the walk."""
-        if not self.pairwise:
+        if not self.masks.by_pair:
             self._score(first, count)
             self.tile.weigh(count)
             self._add_values(first, count, select=False)
@@ -161,8 +140,8 @@ class _Kernel:
             hold(self._key(first)),
             hold(self._key(first + count - 1)),
         )
-        with T.If(all_of([m.may(place, operands) for m, operands in self.pairwise])), T.Then():
-            inside = hold(all_of([m.must(place, operands) for m, operands in self.pairwise]))
+        with T.If(self.masks.may(place)), T.Then():
+            inside = hold(self.masks.must(place))
             self._score(first, count)
             with T.If(tirx.Not(inside)), T.Then():
                 self._mask_scores(first, count)
@@ -174,24 +153,22 @@ class _Kernel:
                     self._add_values(first, count, select=True)
 
     def _score(self, first: Expr, count: Expr) -> None:
-        """Scores in base 2, softcap and biases included."""
+        """Scores, softcap and biases included."""
         start = self.shape.k_offset + self.kv_head * self.shape.width
         self.tile.score(
             count,
             lambda j: self._key(first + j),
             lambda row, c: self.k[self.batch, row, start + c],
         )
-        if self.softcap is None and not self.biases:
+        if self.softcap is None and not self.plan.biases:
             return
-        log2_e = splat(math.log2(math.e), self.block.lanes)
 
         def finish(j: Expr, at: int, score: Expr) -> Expr:
             if self.softcap is not None:
-                cap = splat(self.softcap * math.log2(math.e), self.block.lanes)
+                cap = splat(self.softcap * self.unit, self.block.lanes)
                 score = hold(tanh(score) * cap)
-            for bias, operands in self.biases:
-                value = bias.value(self._pair(first + j, at), operands)
-                score = hold(fma(value, log2_e, score))
+            for value in self.masks.values(self._pair(first + j, at)):
+                score = hold(score + value)
             return score
 
         self.tile.update_scores(count, finish)
@@ -200,8 +177,7 @@ class _Kernel:
         """-inf where a mask forbids the pair."""
 
         def select(j: Expr, at: int, score: Expr) -> Expr:
-            pair = self._pair(first + j, at)
-            allowed = all_of([m.allowed(pair, operands) for m, operands in self.pairwise])
+            allowed = self.masks.allowed(self._pair(first + j, at))
             return tirx.Select(allowed, score, splat(-math.inf, self.block.lanes))
 
         self.tile.update_scores(count, select)
@@ -297,7 +273,7 @@ def compact_keys(name: str, dtype: str = "bool") -> Any:
             T.buffer_store(count, T.int32(0), [b])
             with loop(t) as j:
                 T.buffer_store(keys, T.int32(0), [b, j])
-                with T.If(emit.truth(keep[b, j])), T.Then():
+                with T.If(nonzero(keep[b, j])), T.Then():
                     # count[b] <= j, so the zero just written may be overwritten, never a later one
                     T.buffer_store(keys, T.cast(j, "int32"), [b, T.cast(count[b], "int64")])
                     T.buffer_store(count, count[b] + 1, [b])
@@ -308,8 +284,3 @@ def _fold(turn: Expr, blocks: Expr) -> Expr:
     """0, n-1, 1, n-2, ...: a thread's run of tasks has cheap and dear blocks of a causal mask."""
     half = T.floordiv(turn, i64(2))
     return tirx.Select(T.floormod(turn, i64(2)) == 0, half, blocks - 1 - half)
-
-
-def _array(parameter: Parameter, sizes: dict[str, Any]) -> Any:
-    shape: Sequence[Any] = [sizes.get(str(size), size) for size in parameter.shape]
-    return emit.argument(parameter.name, shape, parameter.dtype)

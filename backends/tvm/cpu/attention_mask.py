@@ -1,306 +1,223 @@
-"""Masks and biases of the attention kernel: what a tile may skip, and what each pair may see.
+"""How the CPU's attention kernel writes masks and biases: for a vector of queries by one key.
 
-A `MaskPlan` is the AND of masks plus the sum of biases. The kernel works on tiles of queries by
-keys and asks each mask three questions: may any pair of this tile attend (else it is skipped), may
-every pair attend (else its scores are selected one by one), and which queries may see this key.
-Masks that depend on the key alone cost less still: `Padding` ends the walk over the keys early, and
-`KeyList` walks a list of the allowed keys, made once for all layers by `compact_keys`, so that
-hidden keys and values are never read.
-
-To add a mask: subclass `Mask` (or `Bias`), say which arrays it reads and answer the questions.
-May import: tvm, tfgraph.backends.tvm.cpu.
+Masks that depend on the key alone cost less: a `Padding` ends the walk over the keys early, and a
+`KeyList` is itself what is walked: a list of the allowed keys, made once for all layers by
+`compact_keys`, so that hidden keys and values are never read.
+May import: tvm, attention_mask, attention_plan, tfgraph.backends.tvm.cpu.emit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any
 
 from tvm import tirx
 
-from tfgraph.backends.tvm.cpu.attention_terms import (
+from tfgraph.backends.tvm.attention_mask import (
+    Alibi,
     Bias,
-    Lanes,
+    ByDistance,
+    Dense,
+    DenseBias,
     Mask,
-    Offset,
     Operands,
+    Padding,
     Parameter,
+    Positional,
+    Segments,
     Tile,
-    all_of,
+    nonzero,
 )
-from tfgraph.backends.tvm.cpu.emit import truth
+from tfgraph.backends.tvm.attention_plan import BoundPlan, MaskPlan
+from tfgraph.backends.tvm.cpu.emit import argument, gather, i64, scalar_argument
 from tfgraph.errors import TfgraphError
 
 Expr = Any
 
 
 @dataclass(frozen=True)
-class Causal(Mask):
-    """Key j <= i + offset."""
+class Lanes:
+    """Queries in the lanes of a vector by one key.
 
-    offset: Offset = 0
+    Lane l holds query first_query + l // heads of head first_head + l % heads. Lanes past the last
+    query repeat it in loads.
+    """
 
-    @property
-    def offsets(self) -> tuple[Offset, ...]:
-        return (self.offset,)
-
-    def may(self, tile: Tile, operands: Operands) -> Expr:
-        return tile.first_key <= tile.last_query + operands.offset(self.offset)
-
-    def must(self, tile: Tile, operands: Operands) -> Expr:
-        return tile.last_key <= tile.first_query + operands.offset(self.offset)
-
-    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
-        return pair.below(operands.offset(self.offset))
-
-
-@dataclass(frozen=True)
-class Window(Mask):
-    """i + offset - left <= j <= i + offset + right; None leaves that side open."""
-
-    left: int | None
-    right: int | None
-    offset: Offset = 0
+    batch: Expr
+    first_head: Expr
+    first_query: Expr  # int64
+    last_query: Expr  # int64, s - 1
+    key: Expr  # int64
+    lanes: int
+    heads: int
 
     @property
-    def offsets(self) -> tuple[Offset, ...]:
-        return (self.offset,)
-
-    def may(self, tile: Tile, operands: Operands) -> Expr:
-        return self._both(
-            operands,
-            lambda low: tile.last_key >= tile.first_query + low,
-            lambda high: tile.first_key <= tile.last_query + high,
+    def queries(self) -> Expr:
+        """int32 query positions."""
+        first = tirx.Cast("int32", self.first_query)
+        if self.heads == 1:
+            return tirx.Ramp(first, 1, self.lanes)
+        lane = tirx.Ramp(tirx.const(0, "int32"), 1, self.lanes)
+        return self.spread(first) + tirx.floordiv(
+            lane, self.spread(tirx.const(self.heads, "int32"))
         )
 
-    def must(self, tile: Tile, operands: Operands) -> Expr:
-        return self._both(
-            operands,
-            lambda low: tile.first_key >= tile.last_query + low,
-            lambda high: tile.last_key <= tile.first_query + high,
-        )
+    def gather(self, element: Callable[[Expr, Expr], Expr]) -> Expr:
+        """element(i, h) for each lane's query i and head h."""
 
-    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
-        return self._both(
-            operands,
-            lambda low: tirx.Not(pair.below(low - 1)),
-            lambda high: pair.below(high),
-        )
+        def of_lane(lane: Expr) -> Expr:
+            query = self.first_query + tirx.floordiv(lane, i64(self.heads))
+            head = self.first_head + tirx.floormod(lane, i64(self.heads))
+            return element(tirx.Min(query, self.last_query), head)
 
-    def _both(self, operands: Operands, left: Any, right: Any) -> Expr:
-        offset = operands.offset(self.offset)
-        sides = []
-        if self.left is not None:
-            sides.append(left(offset - self.left))
-        if self.right is not None:
-            sides.append(right(offset + self.right))
-        return all_of(sides)
+        return gather(self.lanes, of_lane)
 
+    def gather_head(self, element: Callable[[Expr], Expr]) -> Expr:
+        """element(h) for each lane's head h."""
+        if self.heads == 1:
+            return self.spread(element(self.first_head))
+        return self.gather(lambda _, head: element(head))
 
-@dataclass(frozen=True)
-class Prefix(Mask):
-    """Prefix language model: j < lengths[batch], or j <= i + offset."""
+    def spread(self, scalar: Expr) -> Expr:
+        """The scalar in every lane."""
+        return tirx.Broadcast(scalar, self.lanes)
 
-    offset: Offset = 0
-    dtype: str = "int64"
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("prefix", ("batch",), self.dtype),)
-
-    @property
-    def offsets(self) -> tuple[Offset, ...]:
-        return (self.offset,)
-
-    def may(self, tile: Tile, operands: Operands) -> Expr:
-        seen = Causal(self.offset).may(tile, operands)
-        return tirx.Or(tile.first_key < _length(tile, operands), seen)
-
-    def must(self, tile: Tile, operands: Operands) -> Expr:
-        seen = Causal(self.offset).must(tile, operands)
-        return tirx.Or(tile.last_key < _length(tile, operands), seen)
-
-    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
-        seen = Causal(self.offset).allowed(pair, operands)
-        return tirx.Or(pair.spread(pair.key < _length(pair, operands)), seen)
-
-
-@dataclass(frozen=True)
-class Padding(Mask):
-    """j < lengths[batch]."""
-
-    dtype: str = "int64"
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("lengths", ("batch",), self.dtype),)
-
-    def may(self, tile: Tile, operands: Operands) -> Expr:
-        return tile.first_key < _length(tile, operands)
-
-    def must(self, tile: Tile, operands: Operands) -> Expr:
-        return tile.last_key < _length(tile, operands)
-
-    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
-        return pair.spread(pair.key < _length(pair, operands))
+    def below(self, bound: Expr) -> Expr:
+        """Whether each lane's key position is at most its query's position plus `bound`."""
+        return self.spread(tirx.Cast("int32", self.key - bound)) <= self.queries
 
 
 @dataclass(frozen=True)
 class KeyList(Mask):
-    """j is one of keys[batch, 0:count[batch]], ascending: what `compact_keys` makes."""
+    """j is one of keys[batch, 0:count[batch]], ascending: what `compact_keys` makes.
 
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("keys", ("batch", "t"), "int32"), Parameter("count", ("batch",), "int32"))
-
-    def must(self, tile: Tile, operands: Operands) -> Expr:
-        return tirx.const(True, "bool")  # the kernel walks the list: it meets no other key
-
-    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
-        """Every key on the list."""
-        return pair.spread(tirx.const(True, "bool"))
-
-
-@dataclass(frozen=True)
-class Segments(Mask):
-    """query_segments[batch, i] == key_segments[batch, j]."""
-
-    dtype: str = "int64"
+    The kernel walks the list, and so meets no other key.
+    """
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
         return (
-            Parameter("query_segments", ("batch", "s"), self.dtype),
-            Parameter("key_segments", ("batch", "t"), self.dtype),
+            Parameter("keys", ("batch", "keys"), "int32"),
+            Parameter("count", ("batch",), "int32"),
         )
 
-    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
-        queries, keys = operands.buffers
-        segment = pair.gather(lambda i, _: queries[pair.batch, i])
-        return segment == pair.spread(keys[pair.batch, pair.key])
+
+@singledispatch
+def allowed(mask: Mask, pair: Lanes, operands: Operands) -> Expr:
+    """Whether each lane's query may attend to the key; bool, one a lane."""
+    raise TfgraphError(f"the CPU attention kernel does not know the mask {mask}")
 
 
-@dataclass(frozen=True)
-class Dense(Mask):
-    """mask[batch | 0, head | 0, i | 0, j] is nonzero; a False field means a dimension of 1."""
-
-    per_batch: bool = True
-    per_head: bool = True
-    per_query: bool = True
-    dtype: str = "bool"
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("mask", _dense_shape(self), self.dtype),)
-
-    def allowed(self, pair: Lanes, operands: Operands) -> Expr:
-        kept = _dense_value(self, pair, operands, lambda kept: tirx.Cast("int32", truth(kept)))
-        return tirx.NE(kept, pair.spread(tirx.const(0, "int32")))
+@allowed.register
+def _positional(mask: Positional, pair: Lanes, operands: Operands) -> Expr:
+    return mask.holds(
+        pair.batch,
+        operands,
+        before=lambda length: pair.spread(pair.key < length),
+        since=lambda low: tirx.Not(pair.below(low - 1)),
+        until=pair.below,
+    )
 
 
-@dataclass(frozen=True)
-class DenseBias(Bias):
-    """bias[batch | 0, head | 0, i | 0, j]; a False field means a dimension of 1."""
-
-    per_batch: bool = True
-    per_head: bool = True
-    per_query: bool = True
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("bias", _dense_shape(self), "float32"),)
-
-    def value(self, pair: Lanes, operands: Operands) -> Expr:
-        return _dense_value(self, pair, operands)
+@allowed.register
+def _segments(mask: Segments, pair: Lanes, operands: Operands) -> Expr:
+    queries, keys = operands.buffers
+    segment = pair.gather(lambda i, _: queries[pair.batch, i].astype("int64"))
+    return segment == pair.spread(keys[pair.batch, pair.key].astype("int64"))
 
 
-@dataclass(frozen=True)
-class Alibi(Bias):
-    """-slopes[head] * (i + offset - j). Press et al., arXiv 2108.12409."""
-
-    offset: Offset = 0
-
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("slopes", ("heads",), "float32"),)
-
-    @property
-    def offsets(self) -> tuple[Offset, ...]:
-        return (self.offset,)
-
-    def value(self, pair: Lanes, operands: Operands) -> Expr:
-        reach = tirx.Cast("int32", operands.offset(self.offset) - pair.key)
-        distance = tirx.Cast(f"float32x{pair.lanes}", pair.queries + pair.spread(reach))
-        slopes = operands.buffers[0]
-        return distance * pair.gather_head(lambda head: 0 - slopes[head])
+@allowed.register
+def _dense(mask: Dense, pair: Lanes, operands: Operands) -> Expr:
+    kept = _element(mask, pair, operands, lambda kept: tirx.Cast("int32", nonzero(kept)))
+    return tirx.NE(kept, pair.spread(tirx.const(0, "int32")))
 
 
-@dataclass(frozen=True)
-class MaskPlan:
-    """All `masks` must allow a pair; all `biases` are added to its score."""
+@singledispatch
+def value(bias: Bias, pair: Lanes, operands: Operands) -> Expr:
+    """What is added to the score of each lane's query and the key; float32, one a lane."""
+    raise TfgraphError(f"the CPU attention kernel does not know the bias {bias}")
 
-    masks: tuple[Mask, ...] = ()
-    biases: tuple[Bias, ...] = ()
 
-    def __post_init__(self) -> None:
-        if sum(isinstance(mask, KeyList) for mask in self.masks) > 1:
+@value.register
+def _dense_bias(bias: DenseBias, pair: Lanes, operands: Operands) -> Expr:
+    return _element(bias, pair, operands, lambda element: element)
+
+
+@value.register
+def _alibi(bias: Alibi, pair: Lanes, operands: Operands) -> Expr:
+    reach = tirx.Cast("int32", operands.offset(bias.offset) - pair.key)
+    distance = tirx.Cast(f"float32x{pair.lanes}", pair.queries + pair.spread(reach))
+    slopes = operands.buffers[0]
+    return distance * pair.gather_head(lambda head: 0 - slopes[head])
+
+
+@value.register
+def _by_distance(bias: ByDistance, pair: Lanes, operands: Operands) -> Expr:
+    buffer, last = operands.buffers[0], pair.key + (operands.queries - 1)
+    return pair.gather(lambda query, head: buffer[head, last - query])
+
+
+class Masks(BoundPlan):
+    """A plan whose arguments are declared in a kernel: how it walks the keys, and what they see."""
+
+    def __init__(self, plan: MaskPlan, sizes: Mapping[str, Any]) -> None:
+        """Declare the arguments; `sizes` has batch, heads, queries and keys.
+
+        Raises TfgraphError for two lists of keys.
+        """
+        super().__init__(plan, sizes, argument, scalar_argument)
+        self._keys = sizes["keys"]
+        lists = [operands for mask, operands in self.masks if isinstance(mask, KeyList)]
+        if len(lists) > 1:
             raise TfgraphError(
                 "attention: the kernel can walk one list of keys, not several",
                 hint="combine the key masks first, or pass all but one as Dense",
             )
+        self._list = lists[0] if lists else None
+        # Padding ends a walk over all keys, and then has no more to say; so has a list.
+        ends_walk = (KeyList,) if lists else (KeyList, Padding)
+        self.by_pair = [(m, own) for m, own in self.masks if not isinstance(m, ends_walk)]
 
-    @property
-    def terms(self) -> tuple[Mask | Bias, ...]:
-        """The masks, then the biases: the order of their arguments."""
-        return (*self.masks, *self.biases)
+    def walk_length(self, batch: Expr) -> Expr:
+        """How many keys to walk: the list's, or those before the padding, or all."""
+        if self._list:
+            return self._list.buffers[1][batch].astype("int64")
+        length: Expr = self._keys
+        for mask, own in self.masks:
+            if isinstance(mask, Padding):
+                length = tirx.max(tirx.min(length, mask.length(batch, own)), i64(0))
+        return length
 
-    @property
-    def key_list(self) -> KeyList | None:
-        """The list of keys to walk, if there is one."""
-        return next((mask for mask in self.masks if isinstance(mask, KeyList)), None)
+    def key(self, batch: Expr, position: Expr) -> Expr:
+        """The key at this position of the walk."""
+        return self._list.buffers[0][batch, position].astype("int64") if self._list else position
 
-    @property
-    def pairwise(self) -> tuple[Mask, ...]:
-        """The masks that tiles must ask; padding alone only shortens the walk."""
-        ends_walk = (KeyList,) if self.key_list else (KeyList, Padding)
-        return tuple(mask for mask in self.masks if not isinstance(mask, ends_walk))
+    def may(self, tile: Tile) -> Expr:
+        """False only where no pair of the tile may attend."""
+        return tirx.all(*(mask.may(tile, own) for mask, own in self.by_pair))
 
-    @property
-    def parameters(self) -> tuple[Parameter, ...]:
-        """The arrays of all masks, then of all biases, each in the order given."""
-        return tuple(parameter for term in self.terms for parameter in term.parameters)
+    def must(self, tile: Tile) -> Expr:
+        """True only where every pair of the tile may attend."""
+        return tirx.all(*(mask.must(tile, own) for mask, own in self.by_pair))
 
-    @property
-    def scalars(self) -> tuple[str, ...]:
-        """Names of the int64 arguments, each once, in order of first use."""
-        names = [o for term in self.terms for o in term.offsets if isinstance(o, str)]
-        return tuple(dict.fromkeys(names))
+    def allowed(self, pair: Lanes) -> Expr:
+        """Whether each lane's query may attend to the key."""
+        return tirx.all(*(allowed(mask, pair, own) for mask, own in self.by_pair))
 
-
-def _length(place: Tile | Lanes, operands: Operands) -> Expr:
-    return tirx.Cast("int64", operands.buffers[0][place.batch])
-
-
-def _dense_shape(term: Dense | DenseBias) -> tuple[str | int, ...]:
-    return (
-        "batch" if term.per_batch else 1,
-        "heads" if term.per_head else 1,
-        "s" if term.per_query else 1,
-        "t",
-    )
+    def values(self, pair: Lanes) -> Iterator[Expr]:
+        """What each bias adds to the scores."""
+        return (value(bias, pair, own) for bias, own in self.biases)
 
 
-def _dense_value(
-    term: Dense | DenseBias,
-    pair: Lanes,
-    operands: Operands,
-    convert: Callable[[Expr], Expr] = lambda element: element,
+def _element(
+    term: Dense | DenseBias, pair: Lanes, operands: Operands, convert: Callable[[Expr], Expr]
 ) -> Expr:
-    buffer, batch = operands.buffers[0], pair.batch if term.per_batch else 0
+    """convert(the array's element) for each lane; loaded once where all lanes share it."""
 
     def element(query: Expr | int, head: Expr) -> Expr:
-        return convert(buffer[batch, head if term.per_head else 0, query, pair.key])
+        return convert(operands.buffers[0][term.index(pair.batch, head, query, pair.key)])
 
     if term.per_query:
         return pair.gather(element)

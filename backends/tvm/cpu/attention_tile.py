@@ -74,8 +74,10 @@ class AttentionTile:
     """The buffers of one task, allocated where it is constructed, and the steps on them."""
 
     def __init__(
-        self, machine: CpuMachine, block: QueryBlock, width: int, value_width: int
+        self, machine: CpuMachine, block: QueryBlock, width: int, value_width: int, base: float
     ) -> None:
+        """`base`: the weight of a score is base^score, over the sum of those."""
+        self.base = base
         self.lanes, self.block = block.lanes, block.size
         self.width, self.value_width = width, value_width
         # Rows of sums held in registers, beside two vectors and one broadcast.
@@ -132,14 +134,14 @@ class AttentionTile:
         with loop(count) as j:
             for at in self.starts:
                 score = hold(self._load(self.scores, j, at))
-                weight = exp2_nonpositive(score - self._load(self.next_high, 0, at))
+                weight = self._power(score - self._load(self.next_high, 0, at))
                 masked = score == splat(-math.inf, self.lanes)
                 weight = hold(tirx.Select(masked, splat(-0.0, self.lanes), weight))
                 self._store(self.scores, j, at, weight)
                 self._store(self.sums[0], 0, at, self._load(self.sums[0], 0, at) + weight)
         for at in self.starts:
             following = self._load(self.next_high, 0, at)
-            shrink = hold(exp2_nonpositive(self._load(self.high, 0, at) - following))
+            shrink = hold(self._power(self._load(self.high, 0, at) - following))
             total = fma(self._load(self.total, 0, at), shrink, self._load(self.sums[0], 0, at))
             self._store(self.total, 0, at, total)
             self._store(self.shrink, 0, at, shrink)
@@ -190,6 +192,12 @@ class AttentionTile:
                 shrink, added = self._load(self.shrink, 0, at), self._load(self.sums[u], 0, at)
                 output = fma(self._load(self.output, column + u, at), shrink, added)
                 self._store(self.output, column + u, at, output)
+
+    def _power(self, x: Expr) -> Expr:
+        """base^x for x <= 0."""
+        return exp2_nonpositive(
+            x if self.base == 2 else x * splat(math.log2(self.base), self.lanes)
+        )
 
     def _clear_sums(self, count: int) -> None:
         for total in self.sums[:count]:

@@ -110,12 +110,6 @@ def transpose(rows: Sequence[Expr]) -> list[Expr]:
     return vectors
 
 
-def truth(value: Expr) -> Expr:
-    """Whether a bool or integer is nonzero."""
-    dtype = str(value.ty.dtype)
-    return value if dtype == "bool" else value != tirx.const(0, dtype)
-
-
 def splat(value: float, lanes: int) -> Expr:
     """A float32 constant in every lane."""
     return T.broadcast(T.float32(value), lanes)

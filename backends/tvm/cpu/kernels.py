@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfgraph.backends.tvm.cpu import attention_mask
+from tfgraph.backends.tvm.attention_mask import Mask
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
+from tfgraph.backends.tvm.cpu.attention_mask import KeyList
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
 from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.norm import norm
@@ -21,7 +23,6 @@ class CpuKernels(Kernels):
     """Kernels for one CPU."""
 
     target = "cpu"
-    masks = attention_mask
 
     def __init__(self, machine: CpuMachine) -> None:
         self.machine = machine
@@ -45,9 +46,11 @@ class CpuKernels(Kernels):
             k=k, n=n, bias=bias, activation=activation, residual=False, machine=self.machine
         )
 
-    def matmul(self, a: Sequence[int | str], b: Sequence[int | str]) -> PrimFunc:
+    def matmul(
+        self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
+    ) -> PrimFunc:
         """The same tiles, the right operand read where it lies."""
-        return matmul(a, b, self.machine)
+        return matmul(a, b, self.machine, skip_zeros=skip_zeros)
 
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
         """One pass over a row."""
@@ -58,12 +61,12 @@ class CpuKernels(Kernels):
         return softmax("softmax", self.machine, width)
 
     def attention(
-        self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
+        self, shape: AttentionShape, plan: MaskPlan, scale: float, softcap: float | None
     ) -> PrimFunc:
         """Flash attention."""
         return attention("attention", shape, plan, self.machine, scale=scale, softcap=softcap)
 
-    def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
+    def key_mask(self, low: Any, keep: Any) -> tuple[Mask, list[Any]]:
         """The list of allowed keys and their number, once a forward for each mask tensor."""
         found: list[Any] | None = low.shared.get(("keys", keep))
         if found is None:
@@ -75,4 +78,4 @@ class CpuKernels(Kernels):
             types = [tensor("i32", batch, keys), tensor("i32", batch)]
             found = list(low.call(kernel, [low.value(keep)], types))
             low.shared["keys", keep] = found
-        return attention_mask.KeyList(), found
+        return KeyList(), found

@@ -32,12 +32,19 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 64
 
 
-def matmul(a: Sequence[int | str], b: Sequence[int | str], machine: CpuMachine) -> Any:
+def matmul(
+    a: Sequence[int | str],
+    b: Sequence[int | str],
+    machine: CpuMachine,
+    *,
+    skip_zeros: bool = False,
+) -> Any:
     """A PrimFunc: out[..., i, j] = sum over l of a[..., i, l] * b[..., l, j], all float32.
 
     The shapes `a` (..., m, k) and `b` (..., k, n) give a fixed dimension as a number and a symbolic
     one by a name; equal names are equal dimensions. Batch dimensions broadcast as in NumPy, where
-    only a literal 1 does. Arguments in order: a, b, out.
+    only a literal 1 does. With `skip_zeros` the terms where a is 0 are left out, whatever b is there.
+    Arguments in order: a, b, out.
     """
     if min(len(a), len(b)) < 2 or a[-1] != b[-2]:
         raise TfgraphError(f"matmul: shapes {tuple(a)} and {tuple(b)} do not multiply")
@@ -45,7 +52,7 @@ def matmul(a: Sequence[int | str], b: Sequence[int | str], machine: CpuMachine) 
     tile = tile_for(machine)
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
-            T.func_name("matmul")
+            T.func_name("weighted_sum" if skip_zeros else "matmul")
             T.func_attr({"tirx.noalias": True})
             symbols: dict[str, Any] = {}
 
@@ -89,6 +96,7 @@ def matmul(a: Sequence[int | str], b: Sequence[int | str], machine: CpuMachine) 
                         _Matrix(out, index),
                         first,
                         column,
+                        skip_zeros,
                     )
     return builder.get()
 
@@ -126,7 +134,13 @@ class _Matrix:
 
 
 def _emit_chunk(
-    tile: Tile, left: _Matrix, right: _Matrix, out: _Matrix, first: Any, column: Any
+    tile: Tile,
+    left: _Matrix,
+    right: _Matrix,
+    out: _Matrix,
+    first: Any,
+    column: Any,
+    skip_zeros: bool,
 ) -> None:
     """Emit out[rows, columns] = left[rows] @ right[:, columns] for one chunk and one tile width."""
     lanes = tile.lanes
@@ -135,7 +149,9 @@ def _emit_chunk(
 
     def product(row: Any, rows: int, vectors: int, load: Callable[[Any, int], Any]) -> Any:
         k = left.buffer.shape[-1]
-        return accumulate(rows, vectors, lanes, k, lambda r, i: left[row + r, i], load)
+        return accumulate(
+            rows, vectors, lanes, k, lambda r, i: left[row + r, i], load, skip_zeros=skip_zeros
+        )
 
     def whole(rows: int, offset: Any) -> None:
         row = first + offset

@@ -6,9 +6,9 @@ A block takes one head and a tile of query rows. It walks the keys tile by tile 
 row, the largest score so far, the sum of exponentials and the weighted sum of values (the online
 softmax), so that no score leaves the chip: memory grows with the length, not with its square.
 
-16 neighbouring threads share a row: its maximum is four shuffles. Masks (mask.py) select: a masked
-slot can hold NaN and changes no bit. Key tiles that structure masks wholly are never read. A row
-that may attend to nothing is zeros. May import: tvm, kernel, mask, mask_plan.
+16 neighbouring threads share a row: its maximum is four shuffles. Masks select: a masked slot can
+hold NaN and changes no bit. Key tiles that structure masks wholly are never read. A row that may
+attend to nothing is zeros. May import: tvm, tfgraph.backends.tvm.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from typing import Any
 
 from tvm import tirx
 
+from tfgraph.backends.tvm.attention_mask import Rows, Tile
+from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cuda.attention_mask import Masks, Pair
 from tfgraph.backends.tvm.cuda.kernel import (
     LOWEST,
     Dim,
@@ -41,8 +44,6 @@ from tfgraph.backends.tvm.cuda.kernel import (
     store,
     when,
 )
-from tfgraph.backends.tvm.cuda.mask import Pair, Rows, Tile
-from tfgraph.backends.tvm.cuda.mask_plan import BoundPlan, MaskPlan
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError
 
@@ -126,7 +127,7 @@ def attention(
         k = built.buffer("k", (b, t, shape.k_pitch))
         v = built.buffer("v", (b, t, shape.v_pitch))
         sizes = {"batch": b, "heads": shape.heads, "queries": s, "keys": t}
-        masks = BoundPlan(built, plan, sizes)
+        masks = Masks(built, plan, sizes)
         out = built.buffer("out", (b, s, shape.heads * shape.value_width))
         blocks = (b * tirx.ceildiv(s, tiles.rows), shape.heads)
         with built.launch(blocks=blocks, threads=THREADS) as (block, head, thread):
@@ -157,7 +158,7 @@ class _Work:
     def __init__(
         self,
         shape: AttentionShape,
-        masks: BoundPlan,
+        masks: Masks,
         lengths: tuple[Any, Any],
         indices: tuple[Any, Any, Any],
     ) -> None:
@@ -330,7 +331,8 @@ class _Work:
     def _cuts(self, key0: Any) -> Any:
         """Whether this tile masks pairs singly."""
         last_key = key0 + self.tiles.columns - 1
-        return self.masks.cuts(Tile(self.b, self.row0, self.last_row, key0, last_key))
+        tile = Tile(self.b, self.row0, self.last_row, key0, last_key)
+        return tirx.Not(self.masks.must(tile))
 
     @contextmanager
     def _items(self, name: str, rows: int, width: int) -> Generator[tuple[Any, Any]]:

@@ -26,6 +26,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     let,
     local,
     loop,
+    pick,
     product,
     remark,
     split,
@@ -100,13 +101,15 @@ def matmul(
     depth: Dim,
     *,
     transpose_b: bool = False,
+    skip_zeros: bool = False,
     name: str = "matmul",
 ) -> Any:
     """out = a @ b over the last two axes, all float32; leading axes broadcast.
 
     Parameters in order: a (*a_batch, m, depth), b (*b_batch, depth, n), or (*b_batch, n, depth)
     with `transpose_b`, out (*batch, m, n), where batch is what a_batch and b_batch broadcast to:
-    aligned from the right, equal symbols or numbers, or a literal 1.
+    aligned from the right, equal symbols or numbers, or a literal 1. With `skip_zeros` the terms
+    where a is 0 are left out, those where b is NaN or infinite included.
     """
     with kernel(name) as k:
         axes = _broadcast(a_batch, b_batch)
@@ -133,6 +136,7 @@ def matmul(
                 origin=(tirx.truncmod(block, row_blocks) * TILE, column_block * TILE),
                 thread=thread,
                 right_is_transposed=transpose_b,
+                skip_zeros=skip_zeros,
             )
     return k.function
 
@@ -167,6 +171,7 @@ def _tile(
     origin: tuple[Any, Any],
     thread: Any,
     right_is_transposed: bool = False,
+    skip_zeros: bool = False,
 ) -> None:
     """One 64 x 64 tile of left @ right at `origin`; sizes are (m, n, depth)."""
     m, n, depth = sizes
@@ -201,8 +206,11 @@ def _tile(
             loop("i", PER_THREAD, unroll=True) as i,
             loop("j", PER_THREAD, unroll=True) as j,
         ):
-            factor = left_tile[d, group * PER_THREAD + i] * right_tile[d, j * GROUPS + lane]
-            store(sums, [i, j], sums[i, j] + factor)
+            weight = left_tile[d, group * PER_THREAD + i]
+            total = sums[i, j] + weight * right_tile[d, j * GROUPS + lane]
+            if skip_zeros:
+                total = pick(weight == f32(0), sums[i, j], total)
+            store(sums, [i, j], total)
         barrier()
 
     with loop("i", PER_THREAD, unroll=True) as i, loop("j", PER_THREAD, unroll=True) as j:

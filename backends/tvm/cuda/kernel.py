@@ -210,11 +210,6 @@ def both(*conditions: Any) -> Any:
     return tirx.all(*conditions) if len(conditions) > 1 else conditions[0]
 
 
-def either(*conditions: Any) -> Any:
-    """Any of these conditions; at least one has to be given."""
-    return tirx.any(*conditions) if len(conditions) > 1 else conditions[0]
-
-
 def shuffle_xor(value: Any, lane_mask: int, width: int = WARP_SIZE) -> Any:
     """What the lane holds whose number differs by `lane_mask`; all lanes of the warp take part."""
     return tirx.call_intrin(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tfgraph.backends.tvm.cuda import mask as mask_terms
+from tfgraph.backends.tvm.attention_mask import Mask
+from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.attention import attention
+from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
 from tfgraph.backends.tvm.cuda.gemm import linear, matmul
-from tfgraph.backends.tvm.cuda.mask_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
 from tfgraph.backends.tvm.generic import cuda_kernel
@@ -23,7 +23,6 @@ class CudaKernels(Kernels):
     """Kernels for NVIDIA GPUs."""
 
     target = "cuda"
-    masks = SimpleNamespace(**{**vars(mask_terms), "MaskPlan": MaskPlan})
 
     def generic(self, node: Node) -> PrimFunc:
         """A thread an element, or a row where it is reduced."""
@@ -42,9 +41,13 @@ class CudaKernels(Kernels):
         name = "linear" if activation is None else f"linear_{activation}"
         return linear(("m",), k, n, bias=bias, activation=activation, name=name)
 
-    def matmul(self, a: Sequence[int | str], b: Sequence[int | str]) -> PrimFunc:
+    def matmul(
+        self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
+    ) -> PrimFunc:
         """The same tiles, batched."""
-        return matmul(tuple(a[:-2]), tuple(b[:-2]), a[-2], b[-1], a[-1])
+        leading = tuple(a[:-2]), tuple(b[:-2])
+        name = "weighted_sum" if skip_zeros else "matmul"
+        return matmul(*leading, a[-2], b[-1], a[-1], skip_zeros=skip_zeros, name=name)
 
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
         """A block a row."""
@@ -65,11 +68,11 @@ class CudaKernels(Kernels):
         return softmax(("m",), "n" if width is None else width)
 
     def attention(
-        self, shape: AttentionShape, plan: Any, scale: float, softcap: float | None
+        self, shape: AttentionShape, plan: MaskPlan, scale: float, softcap: float | None
     ) -> PrimFunc:
         """Flash attention."""
         return attention(shape, plan, scale=scale, softcap=softcap)
 
-    def key_mask(self, low: Any, keep: Any) -> tuple[Any, list[Any]]:
+    def key_mask(self, low: Any, keep: Any) -> tuple[Mask, list[Any]]:
         """The mask as it is."""
-        return mask_terms.KeyMask(keep.type.dtype.value), [low.value(keep)]
+        return KeyMask(keep.type.dtype.value), [low.value(keep)]
