@@ -57,7 +57,8 @@ _MASKED = either(
 _WEIGHTS = call("softmax", _MASKED, name="softmax")
 
 
-@rule(call("matmul", _WEIGHTS, _repeated("v", "v"), name="out"), near=2)
+# A matmul forms 0 * NaN where a masked value is NaN; fused, what the mask hides stays hidden.
+@rule(call(("weighted_sum", "matmul"), _WEIGHTS, _repeated("v", "v"), name="out"), near=2)
 def fuse_attention(
     q: Any,
     k: Any,
@@ -69,7 +70,7 @@ def fuse_attention(
     out: Node,
     match: Match,
 ) -> Any:
-    """matmul(softmax(mask(scale Q K^T)), V) -> attention(Q, K, V)."""
+    """weighted_sum(softmax(mask(scale Q K^T)), V) -> attention(Q, K, V)."""
     if len(q.shape) != 4 or len(k.shape) != 4 or len(v.shape) != 4:
         raise NoMatch(f"Q, K and V are {q.type}, {k.type}, {v.type}, not [batch, heads, length, d]")
     _check_repeated("k", k, match)

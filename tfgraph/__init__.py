@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         dense,
         padding,
         prefix,
+        relative,
         segments,
         window,
     )
@@ -60,6 +61,7 @@ else:
             "dense",
             "padding",
             "prefix",
+            "relative",
             "segments",
             "window",
         ),
@@ -116,6 +118,7 @@ __all__ = [
     "parse_graph",
     "prefix",
     "print_graph",
+    "relative",
     "segments",
     "verify",
     "window",

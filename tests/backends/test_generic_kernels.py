@@ -21,7 +21,7 @@ from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType, as_dim, dim_max, dim_min
-from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, segments, window
+from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, relative, segments, window
 from tfgraph.ops import FloatArray, evaluate, graph
 from tfgraph.runtime.jit import Program
 
@@ -37,7 +37,7 @@ HAND_WRITTEN = {"linear", "layer_norm", "rms_norm"}  # these have no generic ker
 DTYPES = (DType.float32, DType.int64, DType.int32, DType.bool_)
 U = UNIT["float32"]
 # Sums of n numbers: their error is at most n * U times the sum of absolute values.
-SUMS = {"sum", "mean", "cumsum", "matmul", "softmax"}
+SUMS = {"sum", "mean", "cumsum", "matmul", "weighted_sum", "softmax"}
 FUNCTIONS = {"exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "pow", "div"}
 
 
@@ -134,7 +134,7 @@ def _assert_close(node: Node, got: Array, want: Array, inputs: Sequence[Array]) 
 def _sum_bound(node: Node, inputs: Sequence[Array]) -> Array:
     """n * U * sum |x| over the axis, or over all of x where that is simpler."""
     x = np.abs(inputs[0].astype(np.float64))
-    if node.op == "matmul":
+    if node.op in ("matmul", "weighted_sum"):
         y = np.abs(inputs[1].astype(np.float64))
         return np.asarray((x.shape[-1] + 1) * U * (x @ y))
     axis = int(node.attrs["axis"])  # type: ignore[arg-type]
@@ -216,6 +216,10 @@ MASKS: dict[str, Callable[[Any], Any]] = {
     "dense": lambda g: dense(g.input("allowed", "bool", 4, 1, KEYS)),
     "bias": lambda g: bias(g.input("bias", "f32", "b", KEYS)),
     "alibi": lambda g: alibi(g.input("slopes", "f32", 4), "a"),
+    "relative": lambda g: relative(g.input("table", "f32", 32, 4), 64, offset="a"),
+    "relative_before": lambda g: relative(
+        g.input("table", "f32", 9, 4), bidirectional=False, offset="a"
+    ),
     "all": lambda g: (
         bias(g.input("bias", "f32", 4, "b", 1))
         & causal("a")
@@ -375,6 +379,8 @@ def test_casts_between_all_types() -> None:
     for name, case in cases.items():
         x = values.astype(case.graph.inputs[0].value.type.dtype.value)
         compiled.check(name, {"x": x}, {"a": len(x)})
+    x = np.array([np.nan, np.inf, -0.0, 1e-45], np.float32)
+    compiled.check(f"{DType.float32}_{DType.bool_}", {"x": x}, {"a": len(x)})
 
 
 def test_indices_out_of_range_read_the_nearest_row() -> None:

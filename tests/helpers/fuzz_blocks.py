@@ -12,7 +12,7 @@ from helpers.fuzz_graphs import WIDTHS, Entry, Fuzz
 
 from tfgraph import blocks, ops
 from tfgraph.ir import Mask, as_dim, exact, rsqrt
-from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, segments, window
+from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, relative, segments, window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,8 @@ def random_mask(
     f: Fuzz, heads: int, queries: DimLike, keys: DimLike, offset: DimLike | None
 ) -> Mask | None:
     """Up to three masks and biases of any kinds, joined."""
-    kinds = [_causal, _window, _padding, _lengths, _prefix, _segments, _dense, _bias, _alibi]
+    masks = (_causal, _window, _padding, _lengths, _prefix, _segments, _dense)
+    kinds = (*masks, _bias, _alibi, _relative)
     count = f.pick(0, 1, 1, 2, 2, 3)
     parts = [f.pick(*kinds)(f, heads, queries, keys, offset) for _ in range(count)]
     return reduce(lambda a, b: a & b, parts) if parts else None
@@ -97,6 +98,11 @@ def _bias(f: Fuzz, heads: int, queries: DimLike, keys: DimLike, offset: Any) -> 
 
 def _alibi(f: Fuzz, heads: int, queries: DimLike, keys: DimLike, offset: Any) -> Mask:
     return alibi(f.input("f32", heads, kind=f.pick("small", "zeros")).x, offset)
+
+
+def _relative(f: Fuzz, heads: int, queries: DimLike, keys: DimLike, offset: Any) -> Mask:
+    table = f.input("f32", f.pick(4, 8, 32), heads, kind="small").x
+    return relative(table, f.pick(20, 128), bidirectional=f.chance(0.5), offset=offset)
 
 
 # Attention
@@ -183,7 +189,8 @@ def nearly_attention(f: Fuzz) -> None:
     weights = ops.softmax(scores, axis=2 if twist == "axis" else f.pick(-1, 3))
     if twist == "read twice":
         f.add(weights, 0.0)
-    f.add(ops.merge_heads(ops.matmul(weights, v)), _NORMAL)
+    product = f.pick(ops.matmul, ops.weighted_sum)
+    f.add(ops.merge_heads(product(weights, v)), _NORMAL)
 
 
 # Norms, feed-forward, whole layers

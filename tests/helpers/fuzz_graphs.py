@@ -291,6 +291,7 @@ GUARDS: dict[str, Callable[..., float | None]] = {
     "sum": lambda s: s + 2,
     "cumsum": lambda s: s + 2,
     "matmul": lambda a, b: a + b + 2,
+    "weighted_sum": lambda a, b: a + b + 2,
     "linear": lambda *s: sum(s[:2]) + 1.5,
     "linear_activation": lambda *s: sum(s[:2]) + 1.5 if sum(s[:2]) <= 1.4 else None,
     "softmax": _at_most(1.4, 0.0),

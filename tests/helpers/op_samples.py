@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.ir import DType, as_dim, dtype, exact
-from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, segments, window
+from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, relative, segments, window
 from tfgraph.ops import REGISTRY, FloatArray, graph
 from tfgraph.ops.define import apply_op
 from tfgraph.ops.floats import numpy_dtype
@@ -232,6 +232,7 @@ def _mask_of(s: Sample, batch: DimLike, heads: DimLike, queries: DimLike, keys: 
         dense(s.x(*s.pick((queries, keys), (heads, 1, keys), (keys,)), dtype=DType.bool_)),
         bias(s.x(*s.pick((queries, keys), (heads, queries, 1)))),
         alibi(s.x(heads), past),
+        relative(s.x(8, heads), s.pick(5, 40), bidirectional=s.chance(0.5), offset=past),
     ]
     chosen = s.pick(*choices)
     return chosen & s.pick(*choices) if s.chance(0.5) else chosen
@@ -300,7 +301,7 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     "topk": _topk,
     "linear": _linear,
     "linear_activation": _linear_activation,
-    "matmul": _matmul,
+    **dict.fromkeys(("matmul", "weighted_sum"), _matmul),
     "mask": _mask,
     "attention": _attention,
     "layer_norm": _layer_norm,

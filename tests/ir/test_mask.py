@@ -18,6 +18,7 @@ from tfgraph.ir.mask import (
     dense,
     padding,
     prefix,
+    relative,
     render_mask,
     segments,
     window,
@@ -26,6 +27,7 @@ from tfgraph.ir.mask import (
 keep = Value("keep", tensor("i64", "batch", "seq"))
 ids = Value("ids", tensor("i64", "batch", "seq"))
 slopes = Value("slopes", tensor("f32", 4))
+table = Value("table", tensor("f32", 32, 4))
 past = as_dim("past")
 
 ALL = [
@@ -46,6 +48,12 @@ ALL = [
     (bias(keep), "bias(%keep)", [keep]),
     (alibi(slopes), "alibi(%slopes)", [slopes]),
     (alibi(slopes, offset=past), "alibi(%slopes, offset=past)", [slopes]),
+    (relative(table), "relative(%table)", [table]),
+    (
+        relative(table, 64, bidirectional=False, offset=past),
+        "relative(%table, max_distance=64, bidirectional=false, offset=past)",
+        [table],
+    ),
     (causal() & padding(keep), "causal() & padding(%keep)", [keep]),
     (
         alibi(slopes) & segments(ids, keep) & window(1),

@@ -1,32 +1,26 @@
-"""What masks do to scores, against plain loops over batch, head, query and key."""
+"""What masks do to scores, against their meaning by batch, head, query and key."""
 
 from __future__ import annotations
 
-import math
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from helpers.masks import BATCH, HEADS, kinds, masked
 from helpers.tolerance import assert_close
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import as_dim
 from tfgraph.ir.mask import (
     KINDS,
-    Alibi,
-    Bias,
-    Causal,
-    Dense,
-    Padding,
-    Prefix,
-    Segments,
-    Window,
     alibi,
     bias,
     causal,
     dense,
     padding,
     prefix,
+    relative,
     segments,
     window,
 )
@@ -39,94 +33,10 @@ if TYPE_CHECKING:
 
     NDArray = np.ndarray[Any, Any]
 
-BATCH, HEADS = 2, 3
 SQUARE = [1, 2, 3, 7, 64, 65]
-# Queries, keys, and the position of the first query; the last two see keys on both sides.
+# Queries, keys, and the position of the first query; two see keys on both sides.
 CACHED = [(1, 65, 64), (3, 7, 4), (7, 65, 58), (2, 64, 62), (65, 64, 0), (3, 10, 2)]
-
-
-def allows(part: Mask, b: int, h: int, i: int, j: int, past: int) -> bool:
-    """Whether query i may attend key j, as section 4 of the design says in words."""
-    position = past + i
-    match part:
-        case Causal():
-            return j <= position
-        case Window(left=left, right=right):
-            after_left = left is None or j >= position - int(left)
-            before_right = right is None or j <= position + int(right)
-            return after_left and before_right
-        case Padding(keep=keep):
-            lengths = keep.data.ndim == 1
-            return bool(j < keep.data[b] if lengths else keep.data[b, j] != 0)
-        case Prefix(length=length):
-            return bool(j < length.data[b]) or j <= position
-        case Segments(query=query, key=key):
-            return bool(query.data[b, i] == key.data[b, j])
-        case Dense(allowed=allowed):
-            return bool(_at(allowed.data, b, h, i, j))
-    return True
-
-
-def adds(part: Mask, b: int, h: int, i: int, j: int, past: int) -> float:
-    """What is added to the score of query i and key j."""
-    match part:
-        case Bias(values=values):
-            return float(_at(values.data, b, h, i, j))
-        case Alibi(slopes=slopes):
-            return -float(slopes.data[h]) * ((past + i) - j)
-    return 0.0
-
-
-def _at(data: NDArray, *index: int) -> Any:
-    """The element of an array that broadcasts to [batch, head, query, key]."""
-    own = index[len(index) - data.ndim :]
-    return data[tuple(0 if n == 1 else i for n, i in zip(data.shape, own, strict=True))]
-
-
-def by_loops(scores: NDArray, m: Mask, past: int) -> NDArray:
-    """The definition: a bias is added, then a key that any mask forbids gets -inf."""
-    result = np.empty_like(scores)
-    for b, h, i, j in np.ndindex(scores.shape):
-        score = scores[b, h, i, j]
-        for part in m.parts:
-            score = score + adds(part, b, h, i, j, past)
-        kept = all(allows(part, b, h, i, j, past) for part in m.parts)
-        result[b, h, i, j] = score if kept else -math.inf
-    return result
-
-
-def kinds(queries: int, keys: int, past: int, heads: int = HEADS) -> dict[str, Mask]:
-    """A mask of every kind and form. Where lengths agree, no offset is given."""
-    rng = np.random.default_rng([queries, keys])
-    offset = None if queries == keys and past == 0 else past
-
-    def array(data: Any) -> FloatArray:
-        return FloatArray(np.asarray(data))
-
-    lengths = array(rng.integers(0, keys + 1, BATCH))
-    keep = rng.random((BATCH, keys)) < 0.6
-    ids = rng.integers(0, 3, (BATCH, queries)), rng.integers(0, 3, (BATCH, keys))
-    return {
-        "causal": causal(offset),
-        "window(2)": window(2, offset=offset),
-        "window(0, 0)": window(0, 0, offset),
-        "window(right=1)": window(right=1, offset=offset),
-        "window(3, 1)": window(3, 1, offset),
-        "window()": window(offset=offset),
-        "padding of lengths": padding(lengths),
-        "padding of int32 lengths": padding(array(lengths.data.astype(np.int32))),
-        "padding of bool": padding(array(keep)),
-        "padding of integers": padding(array(keep * rng.integers(-2, 3, keep.shape))),
-        "prefix": prefix(lengths, offset),
-        "segments": segments(array(ids[0]), array(ids[1].astype(np.int32))),
-        "dense [q, k]": dense(array(rng.random((queries, keys)) < 0.5)),
-        "dense [b, 1, 1, k]": dense(array(rng.random((BATCH, 1, 1, keys)) < 0.5)),
-        "dense [b, h, q, k]": dense(array(rng.random((BATCH, heads, queries, keys)) < 0.5)),
-        "dense [h, q, 1]": dense(array(rng.random((heads, queries, 1)) < 0.5)),
-        "bias [h, q, k]": bias(array(rng.normal(size=(heads, queries, keys)))),
-        "bias [k]": bias(array(rng.normal(size=keys))),
-        "alibi": alibi(array(rng.random(heads)), offset),
-    }
+CACHED += [(9, 4, -5), (3, 2, -1), (4, 3, -9)]  # the first queries stand before all keys
 
 
 NAMES = list(kinds(2, 2, 0))
@@ -151,10 +61,9 @@ def test_every_kind_is_tried() -> None:
     ("queries", "keys", "past"), [*((n, n, 0) for n in SQUARE), *CACHED], ids=str
 )
 def test_each_mask(name: str, queries: int, keys: int, past: int) -> None:
-    heads = HEADS if queries * keys < 1000 else 1
-    m = kinds(queries, keys, past, heads)[name]
-    scores = scores_of(queries, keys, heads)
-    np.testing.assert_array_equal(apply(scores, m), by_loops(scores, m, past))
+    m = kinds(queries, keys, past)[name]
+    scores = scores_of(queries, keys)
+    np.testing.assert_array_equal(apply(scores, m), masked(scores, m, past))
 
 
 @pytest.mark.parametrize("first", NAMES)
@@ -164,7 +73,7 @@ def test_each_pair(first: str, queries: int, keys: int, past: int) -> None:
     scores = scores_of(queries, keys)
     for second in NAMES:
         m = masks[first] & masks[second]
-        np.testing.assert_array_equal(apply(scores, m), by_loops(scores, m, past), second)
+        np.testing.assert_array_equal(apply(scores, m), masked(scores, m, past), second)
 
 
 @pytest.mark.parametrize("first", NAMES)
@@ -178,23 +87,25 @@ def test_a_pair_is_applied_in_any_order_or_one_by_one(first: str) -> None:
         assert_close(both, apply(apply(scores, a), b), length=2)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if "h," not in n and "alibi" not in n])
+@pytest.mark.parametrize(
+    "name", [n for n in NAMES if not {"h", "alibi", "relative"} & set(re.findall(r"\w+", n))]
+)
 @pytest.mark.parametrize(("queries", "keys", "past"), [(7, 7, 0), (3, 65, 62)], ids=str)
 def test_scores_of_rank_3_have_no_heads(name: str, queries: int, keys: int, past: int) -> None:
     m = kinds(queries, keys, past)[name]
     scores = scores_of(queries, keys, heads=1)
     if name == "dense [b, 1, 1, k]":
         m = m.map(lambda t: FloatArray(t.data[:, 0]))
-        want = by_loops(scores, m.map(lambda t: FloatArray(t.data[:, None])), past)
+        want = masked(scores, m.map(lambda t: FloatArray(t.data[:, None])), past)
     else:
-        want = by_loops(scores, m, past)
+        want = masked(scores, m, past)
     np.testing.assert_array_equal(apply(scores[:, 0], m), want[:, 0])
 
 
 def test_alibi_of_rank_3_has_heads_and_no_batch() -> None:
     m = kinds(3, 7, 4)["alibi"]
     scores = scores_of(3, 7)
-    np.testing.assert_array_equal(apply(scores[1], m), by_loops(scores, m, 4)[1])
+    np.testing.assert_array_equal(apply(scores[1], m), masked(scores, m, 4)[1])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -236,7 +147,7 @@ def test_offsets_may_be_symbols(sizes: tuple[int, int]) -> None:
     given = {"scores": FloatArray(data), "slopes": slope}
     run = evaluate(g.build(), given, {"seq": length, "past": past}, slope)
     ((_, (result,)),) = run
-    want = by_loops(data, causal(past) & window(5, offset=past) & alibi(slope, past), past)
+    want = masked(data, causal(past) & window(5, offset=past) & alibi(slope, past), past)
     np.testing.assert_array_equal(result.data, want)
 
 
@@ -292,6 +203,22 @@ def test_lengths_that_differ_need_an_offset(text: str, build: Callable[[Any], Ma
         ("bias: expected float, got i64[seq]", lambda g: bias(g.input("p", "i64", "seq"))),
         ("alibi slopes: expected float of shape [4], got f32[b]",
          lambda g: alibi(g.input("p", "f32", "b"))),
+        ("relative table: expected float of shape [buckets,4], got f32[32]",
+         lambda g: relative(g.input("p", "f32", 32))),
+        ("relative table: expected float of shape [buckets,4], got i64[32,4]",
+         lambda g: relative(g.input("p", "i64", 32, 4))),
+        ("relative table: expected float of shape [buckets,4], got f32[32,3]",
+         lambda g: relative(g.input("p", "f32", 32, 3))),
+        ("relative: 33 buckets, expected an even number of at least 4",
+         lambda g: relative(g.input("p", "f32", 33, 4))),
+        ("relative: b buckets, expected a number of at least 2",
+         lambda g: relative(g.input("p", "f32", "b", 4), bidirectional=False)),
+        ("relative: 4098 buckets, expected at most 4096",
+         lambda g: relative(g.input("p", "f32", 4098, 4))),
+        ("relative: max_distance is 8, expected a number above 8",
+         lambda g: relative(g.input("p", "f32", 32, 4), 8)),
+        ("relative: max_distance is seq, expected a number above 16",
+         lambda g: relative(g.input("p", "f32", 32, 4), "seq", bidirectional=False)),
     ],
 )  # fmt: skip
 def test_tensors_must_fit(message: str, build: Callable[[Any], Mask]) -> None:
@@ -308,6 +235,8 @@ def test_tensors_must_fit(message: str, build: Callable[[Any], Mask]) -> None:
         ("scores are [..., query, key], got f32[4]", (4,), lambda g: causal()),
         ("alibi: scores are [..., head, query, key], got f32[4,4]", (4, 4),
          lambda g: alibi(g.input("p", "f32", 4))),
+        ("relative: scores are [..., head, query, key], got f32[4,4]", (4, 4),
+         lambda g: relative(g.input("p", "f32", 32, 4))),
         ("padding: scores are [batch, ..., query, key], got f32[4,4]", (4, 4),
          lambda g: padding(g.input("p", "i64", 4))),
         ("prefix: scores are [batch, ..., query, key], got f32[4,4]", (4, 4),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -18,6 +18,9 @@ import tfgraph.ops as ops
 from tfgraph.ir import Exact, Graph, exact, sqrt
 from tfgraph.ir.mask import causal
 from tfgraph.passes import PASSES, run_pipeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,8 @@ class Attention:
     scores_read: bool = False
     rank: int = 4
     batch: int = 2
+    scores_of: Callable[..., Any] = ops.matmul
+    values_by: Callable[..., Any] = ops.weighted_sum
 
     def graph(self) -> Graph:
         """Square sizes (length 8, head size 8), so that a wrong axis changes no shape."""
@@ -47,7 +52,7 @@ class Attention:
             k = g.input("k", "f32", *((self.batch,) if lead else ()), self.k_heads, 8, 8)
             v = g.input("v", "f32", *lead, self.v_heads, 8, 8)
             perm = self.perm if self.rank == 4 else (0, 2, 1)
-            scores = ops.matmul(q, ops.transpose(k, perm=perm) if self.transposed else k)
+            scores = self.scores_of(q, ops.transpose(k, perm=perm) if self.transposed else k)
             raw = scores
             if self.scale == "mul":
                 scores = scores * 0.25
@@ -71,7 +76,7 @@ class Attention:
             if self.scale == "after":
                 scores = scores * 0.25
             weights = ops.softmax(scores, axis=self.axis)
-            g.output("out", ops.matmul(weights, v))
+            g.output("out", self.values_by(weights, v))
             if self.weights_read:
                 g.output("weights", weights)
             if self.scores_read:
@@ -101,6 +106,10 @@ ATTENTION = {
     "unknown mask": (
         replace(WHOLE, mask="added"),
         "unknown mask: expected mask or the scaled scores, found %3 = add",
+    ),
+    "scores that leave out queries of 0": (
+        replace(WHOLE, scores_of=ops.weighted_sum),
+        "expected the product of Q and K, found %1 = weighted_sum",
     ),
     "masked twice": (replace(WHOLE, mask="twice"), "expected the scaled scores, found %3 = mask"),
     "second consumer of the weights": (
@@ -137,6 +146,7 @@ ATTENTION = {
 }
 
 FUSES = {
+    "values by a matmul": replace(WHOLE, values_by=ops.matmul),
     "plain": WHOLE,
     "divided": replace(WHOLE, scale="div"),
     "divided by a root": replace(WHOLE, scale="div sqrt"),

@@ -69,6 +69,6 @@ def attention(
             scores = labelled(ops.mask(scores, mask), "masked_scores")
         probabilities = labelled(ops.softmax(scores), "probabilities")
 
-        context = labelled(ops.merge_heads(ops.matmul(probabilities, v)), "context")
+        context = labelled(ops.merge_heads(ops.weighted_sum(probabilities, v)), "context")
         y = linear(context, width, bias=bias, name="out")
     return labelled(y, name)

@@ -13,10 +13,12 @@ May import: dim, errors.
     dense(t)                      any bool tensor that broadcasts to [batch, heads, query, key]
     bias(t)                       a tensor added to the scores
     alibi(slopes)                 a penalty that grows with distance, added to the scores
+    relative(table)               a learned number for each head and bucket of distances, added
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -152,6 +154,32 @@ class Alibi(Mask):
 
 
 @dataclass(frozen=True)
+class Relative(Mask):
+    """Adds table[bucket(key position - query position), head]; see `bucket_bounds` for buckets.
+    Raffel et al. 2020 (T5), with no limit to one direction unless `bidirectional` is false."""
+
+    table: Tensor = _tensor()
+    max_distance: Dim = field(default=as_dim(128))
+    bidirectional: bool = True
+    offset: Dim | None = None
+
+
+def bucket_bounds(buckets: int, max_distance: int) -> list[int]:
+    """The least distance of each bucket but the first, for distances on one side.
+
+    Half of the buckets hold one distance each; the others grow by a constant factor up to
+    `max_distance`, beyond which all is in the last: bucket e + k starts at the least n with
+    (n / e)^g >= (max_distance / e)^k, where e = buckets // 2 and g = buckets - e.
+    """
+    exact, grown = buckets // 2, buckets - buckets // 2
+    bounds = list(range(1, exact + 1))
+    for k in range(1, grown):
+        goal = max_distance**k * exact ** (grown - k)
+        bounds.append(bisect_left(range(max_distance), goal, key=lambda n: n**grown))
+    return bounds
+
+
+@dataclass(frozen=True)
 class All(Mask):
     """The intersection of masks; biases among them add up."""
 
@@ -186,6 +214,7 @@ KINDS: dict[str, type[Mask]] = {
     "dense": Dense,
     "bias": Bias,
     "alibi": Alibi,
+    "relative": Relative,
 }
 _NAMES = {cls: name for name, cls in KINDS.items()}
 
@@ -232,6 +261,21 @@ def alibi(slopes: Tensor, offset: DimLike | None = None) -> Mask:
     return Alibi(slopes, _dim(offset))
 
 
+def relative(
+    table: Tensor,
+    max_distance: DimLike = 128,
+    *,
+    bidirectional: bool = True,
+    offset: DimLike | None = None,
+) -> Mask:
+    """A learned number for each head and bucket of distances; table [buckets, heads].
+
+    Where not `bidirectional`, keys after the query share the bucket of distance 0, and all buckets
+    serve keys before it; else half of the buckets serve each side.
+    """
+    return Relative(table, as_dim(max_distance), bidirectional, _dim(offset))
+
+
 def render_mask(mask: Mask, show: Callable[[Tensor], str]) -> str:
     """The mask as the textual IR writes it, `show` printing a tensor."""
     if isinstance(mask, All):
@@ -242,7 +286,7 @@ def render_mask(mask: Mask, show: Callable[[Tensor], str]) -> str:
         if item.metadata.get("tensor"):
             shown.append(show(value))
         elif value != item.default:
-            shown.append(f"{item.name}={value}")
+            shown.append(f"{item.name}={str(value).lower() if value is False else value}")
     return f"{_NAMES[type(mask)]}({', '.join(shown)})"
 
 

@@ -68,7 +68,15 @@ from tfgraph.ops.movement import (
 )
 from tfgraph.ops.reduction import cumsum, empty, max_, mean, sum_, topk
 from tfgraph.ops.trace import Traced
-from tfgraph.ops.transformer import layer_norm, linear, mask, matmul, rms_norm, softmax
+from tfgraph.ops.transformer import (
+    layer_norm,
+    linear,
+    mask,
+    matmul,
+    rms_norm,
+    softmax,
+    weighted_sum,
+)
 from tfgraph.ops.verify import verify
 
 __all__ = [
@@ -145,5 +153,6 @@ __all__ = [
     "topk",
     "transpose",
     "verify",
+    "weighted_sum",
     "where",
 ]

@@ -83,6 +83,10 @@ class Array(ABC):
     def matmul(self, other: Any) -> Self:
         """The matrix product over the last two axes; leading axes broadcast."""
 
+    def weighted_sum(self, values: Any) -> Self:
+        """`matmul`, but a weight of 0 takes nothing from its value, be that NaN or infinite."""
+        return self.matmul(values)  # the same in a domain where all numbers are finite
+
     @abstractmethod
     def reshape(self, shape: Sequence[DimLike]) -> Self:
         """The same elements in row-major order under another shape."""

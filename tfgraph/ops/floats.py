@@ -118,6 +118,17 @@ class FloatArray(Array):
         """np.matmul."""
         return FloatArray(np.matmul(self.data, other.data))
 
+    def weighted_sum(self, values: FloatArray) -> FloatArray:
+        """A value at a time, as defined, where any is NaN or infinite."""
+        if np.isfinite(values.data).all():
+            return self.matmul(values)
+        weights = self.data
+        total = np.matmul(np.zeros_like(weights), np.zeros_like(values.data))
+        for k in range(weights.shape[-1]):
+            weight, value = weights[..., k : k + 1], values.data[..., k : k + 1, :]
+            total = total + np.where(weight == 0, 0, weight * value)
+        return FloatArray(total)
+
     def reshape(self, shape: Sequence[DimLike]) -> FloatArray:
         """np.reshape."""
         return FloatArray(self.data.reshape(_sizes(shape)))

@@ -25,6 +25,7 @@ from tfgraph.ops.transformer import (
     norm_flops,
     rms_norm,
     softmax,
+    weighted_sum,
 )
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def attention(
         scores = mul(tanh(mul(scores, Exact(1 / cap.factor))), cap)
     if m is not None:
         scores = mask(scores, m)
-    return merge_heads(matmul(softmax(scores), v))
+    return merge_heads(weighted_sum(softmax(scores), v))
 
 
 def split_heads(x: Array, heads: int) -> Array:

@@ -9,13 +9,27 @@ from functools import reduce, singledispatch
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, DType, Mask, TensorType, as_dim
-from tfgraph.ir.mask import Alibi, Bias, Causal, Dense, Padding, Prefix, Segments, Window
+from tfgraph.ir import Dim, DType, Mask, TensorType, as_dim, dim_max
+from tfgraph.ir.mask import (
+    Alibi,
+    Bias,
+    Causal,
+    Dense,
+    Padding,
+    Prefix,
+    Relative,
+    Segments,
+    Window,
+    bucket_bounds,
+)
 from tfgraph.ops import xp
 from tfgraph.ops.infer import broadcast_shapes
 
 if TYPE_CHECKING:
     from tfgraph.ops.array import Array
+
+
+_MOST_BUCKETS = 4096
 
 
 def apply(scores: Array, mask: Mask) -> Array:
@@ -29,11 +43,19 @@ def apply(scores: Array, mask: Mask) -> Array:
 
 
 def positions(scores: Array, offset: Dim | None) -> tuple[Array, Array]:
-    """Positions of queries [query, 1] and keys [1, key]; queries start at `offset`."""
+    """Positions of queries [query, 1] and keys [1, key], for their differences: query 0 stands at
+    `offset`; where that is negative, query 0 at 0 and key 0 behind it."""
     queries, keys = scores.shape[-2:]
     start = offset or as_dim(0)
-    i = xp.arange(start + queries, like=scores).slice(0, start, start + queries)
-    return xp.expand_dims(i, 1), xp.expand_dims(xp.arange(keys, like=scores), 0)
+    first_query = dim_max(start, 0)
+    i = _range(scores, first_query, queries)
+    j = _range(scores, first_query - start, keys)
+    return xp.expand_dims(i, 1), xp.expand_dims(j, 0)
+
+
+def _range(scores: Array, start: Dim, count: Dim) -> Array:
+    """start, ..., start + count - 1; start is not negative."""
+    return xp.arange(start + count, like=scores).slice(0, start, start + count)
 
 
 @singledispatch
@@ -107,6 +129,31 @@ def _alibi(mask: Alibi, scores: Array) -> Array:
     return xp.mul(xp.reshape(mask.slopes, (*mask.slopes.shape, 1, 1)), distance)
 
 
+@bias.register(Relative)
+def _relative(mask: Relative, scores: Array) -> Array:
+    i, j = positions(scores, mask.offset)
+    rows = mask.table.take(_bucket(mask, xp.sub(j, i)), 0)  # [query, key, head]
+    return rows.transpose((2, 0, 1))  # type: ignore[no-any-return]
+
+
+def _bucket(mask: Relative, distance: Array) -> Array:
+    """The row of the table for each distance: key position - query position."""
+    buckets, limit = int(mask.table.shape[0]), int(mask.max_distance)
+    before = xp.maximum(xp.sub(0, distance), 0)
+    if not mask.bidirectional:
+        return _reached(before, bucket_bounds(buckets, limit))
+    bounds = bucket_bounds(buckets // 2, limit)
+    after = xp.maximum(distance, 0)
+    behind = xp.add(_reached(after, bounds), buckets // 2)
+    return xp.where(xp.less(0, distance), behind, _reached(before, bounds))
+
+
+def _reached(distance: Array, bounds: list[int]) -> Array:
+    """How many of the bounds a distance has reached."""
+    passed = [xp.unary("logical_not", xp.less(distance, bound)) for bound in bounds]
+    return reduce(xp.add, [xp.cast(p, DType.int64) for p in passed])
+
+
 def _wide(x: Array) -> Array:
     """As i64, the type of positions."""
     return x if x.dtype == DType.int64 else xp.cast(x, DType.int64)
@@ -145,7 +192,7 @@ def check(mask: Mask, scores: TensorType) -> None:
 
 def _check_positions(part: Mask, scores: TensorType) -> None:
     queries, keys = scores.shape[-2:]
-    if not isinstance(part, Causal | Window | Prefix | Alibi):
+    if not isinstance(part, Causal | Window | Prefix | Alibi | Relative):
         return
     if part.offset is None and queries != keys:
         raise TfgraphError(
@@ -177,6 +224,8 @@ def _check_tensors(part: Mask, scores: TensorType) -> None:
         if scores.rank < 3:
             raise TfgraphError(f"alibi: scores are [..., head, query, key], got {scores}")
         _expect("alibi slopes", part.slopes, (scores.shape[-3],), "float")
+    elif isinstance(part, Relative):
+        _check_relative(part, scores)
     elif isinstance(part, Dense | Bias):
         tensor = part.allowed if isinstance(part, Dense) else part.values
         _expect(
@@ -187,6 +236,24 @@ def _check_tensors(part: Mask, scores: TensorType) -> None:
         )
         if broadcast_shapes(tensor.shape, scores.shape) != scores.shape:
             raise TfgraphError(f"{tensor} does not broadcast to the scores {scores}")
+
+
+def _check_relative(part: Relative, scores: TensorType) -> None:
+    if scores.rank < 3:
+        raise TfgraphError(f"relative: scores are [..., head, query, key], got {scores}")
+    table, least = part.table, 4 if part.bidirectional else 2
+    if table.rank != 2 or not table.dtype.is_float or table.shape[1] != scores.shape[-3]:
+        expected = f"[buckets,{scores.shape[-3]}]"
+        raise TfgraphError(f"relative table: expected float of shape {expected}, got {table}")
+    buckets, limit = table.shape[0], part.max_distance
+    if not buckets.is_const or int(buckets) < least or int(buckets) % (least // 2):
+        kind = "an even number of at least 4" if part.bidirectional else "a number of at least 2"
+        raise TfgraphError(f"relative: {buckets} buckets, expected {kind}")
+    if int(buckets) > _MOST_BUCKETS:
+        raise TfgraphError(f"relative: {buckets} buckets, expected at most {_MOST_BUCKETS}")
+    exact = int(buckets) // least
+    if not limit.is_const or not exact < int(limit) < 1 << 31:
+        raise TfgraphError(f"relative: max_distance is {limit}, expected a number above {exact}")
 
 
 def _expect(what: str, got: TensorType, shape: tuple[Any, ...] | None, kinds: str) -> None:

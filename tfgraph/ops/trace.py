@@ -88,6 +88,10 @@ class Traced(Refuse, Array):
         """The op `matmul`."""
         return self._emit("matmul", other)
 
+    def weighted_sum(self, values: Any) -> Any:
+        """The op `weighted_sum`."""
+        return self._emit("weighted_sum", values)
+
     def reshape(self, shape: Sequence[DimLike]) -> Any:
         """The op `reshape`."""
         return self._emit("reshape", shape=tuple(shape))

@@ -1,4 +1,5 @@
-"""The core ops of a Transformer: linear, matmul, mask, softmax and the norms.
+"""The core ops of a Transformer: linear, matmul, weighted_sum, mask, softmax and
+the norms.
 
 May import: xp, masking, define, infer, ir.
 """
@@ -66,6 +67,15 @@ def _matmul_flops(a: TensorType, b: TensorType) -> Dim:
 def matmul(a: Array, b: Array, /) -> Array:
     """The matrix product over the last two axes; leading axes broadcast."""
     return xp.matmul(a, b)
+
+
+@op(infer=_matmul, flops=_matmul_flops)
+def weighted_sum(weights: Array, values: Array, /) -> Array:
+    """`matmul`, but a weight of exactly 0 takes nothing from its value, be that NaN or infinite.
+
+    So what lies behind a mask, where the softmax is 0, cannot reach the output of an attention.
+    """
+    return xp.weighted_sum(weights, values)
 
 
 def _mask(scores: TensorType, m: Mask) -> TensorType:

@@ -142,6 +142,11 @@ def matmul(a: Array, b: Array) -> Array:
     return a.matmul(b)
 
 
+def weighted_sum(weights: Array, values: Array) -> Array:
+    """`matmul` in which a weight of 0 takes nothing from its value, be that NaN or infinite."""
+    return weights.weighted_sum(values)
+
+
 def reshape(x: Array, shape: Sequence[DimLike]) -> Array:
     """The same elements under another shape."""
     return x.reshape(shape)

@@ -128,12 +128,21 @@ def _cast(kernel: Kernel) -> None:
     kernel.fill(lambda i: convert(x, i, kernel.result.type.dtype))
 
 
+def _is_nonzero(x: Expr) -> Expr:
+    if not is_float(x):
+        return x != tirx.const(0, x.ty.dtype)
+    # x != 0 would be false of NaN, and so would what TVM makes of Not(x == 0): so by its bits.
+    return (tirx.reinterpret("int32", x) & tirx.const(0x7FFFFFFF, "int32")) != tirx.const(
+        0, "int32"
+    )
+
+
 def convert(x: Tensor, indices: tuple[Expr, ...], dtype: DType) -> Expr:
     """An element as another type: floats to integers truncate, nonzero is true."""
     if dtype == x.type.dtype:
         return x[indices]
     if dtype == DType.bool_:
-        return x[indices] != tirx.const(0, x.dtype)
+        return _is_nonzero(x[indices])
     if x.type.dtype == DType.bool_:
         return tirx.Select(x[indices], tirx.const(1, dtype.value), tirx.const(0, dtype.value))
     return tirx.Cast(dtype.value, x[indices])

@@ -6,6 +6,7 @@ The semantics are those of `tfgraph.ops.masking`: biases are added, then what no
 from __future__ import annotations
 
 import math
+import operator
 from functools import reduce, singledispatch
 from typing import Any
 
@@ -15,7 +16,18 @@ from tvm.tirx.script import builder as T
 from tfgraph.backends.tvm.generic.kernel import Kernel, emitter
 from tfgraph.backends.tvm.generic.loops import Indices
 from tfgraph.ir import Dim, Mask
-from tfgraph.ir.mask import Alibi, Bias, Causal, Dense, Padding, Prefix, Segments, Window
+from tfgraph.ir.mask import (
+    Alibi,
+    Bias,
+    Causal,
+    Dense,
+    Padding,
+    Prefix,
+    Relative,
+    Segments,
+    Window,
+    bucket_bounds,
+)
 
 Expr = Any
 
@@ -105,3 +117,25 @@ def _bias(mask: Bias, kernel: Kernel, i: Indices) -> Expr:
 def _alibi(mask: Alibi, kernel: Kernel, i: Indices) -> Expr:
     distance = T.cast(i[-1] - position(kernel, mask.offset, i), "float32")
     return mask.slopes[[i[-3]]] * distance
+
+
+@bias.register(Relative)
+def _relative(mask: Relative, kernel: Kernel, i: Indices) -> Expr:
+    distance = kernel.loops.hold(i[-1] - position(kernel, mask.offset, i), "distance")
+    return mask.table[[relative_bucket(mask, distance), i[-3]]]
+
+
+def relative_bucket(mask: Relative, distance: Expr) -> Expr:
+    """The row of the table for key position - query position: how many bounds it has reached."""
+    buckets, limit, zero = int(mask.table.type.shape[0]), int(mask.max_distance), T.int64(0)
+
+    def reached(distance: Expr, bounds: list[int]) -> Expr:
+        return reduce(
+            operator.add, [T.Select(distance >= T.int64(b), T.int64(1), zero) for b in bounds]
+        )
+
+    if not mask.bidirectional:
+        return reached(-distance, bucket_bounds(buckets, limit))
+    bounds = bucket_bounds(buckets // 2, limit)
+    after = buckets // 2 + reached(distance, bounds)
+    return T.Select(distance > zero, after, reached(-distance, bounds))

@@ -52,12 +52,16 @@ def _reduce(kernel: Kernel) -> None:
         _columns(kernel, count, value, combine, start, finish)
 
 
-@emitter("matmul")
+@emitter("matmul", "weighted_sum")
 def _matmul(kernel: Kernel) -> None:
     a, b = kernel.operands
 
     def value(i: Indices, k: Expr) -> Expr:
-        return a.at((*i[:-1], k)) * b.at((*i[:-2], k, i[-1]))
+        weight = a.at((*i[:-1], k))
+        term = weight * b.at((*i[:-2], k, i[-1]))
+        if kernel.node.op == "matmul":
+            return term
+        return T.Select(tirx.EQ(weight, T.float32(0)), T.float32(0), term)
 
     _columns(kernel, a.shape[-1], value, add, T.float32(0), lambda total: total)
 
