@@ -1,16 +1,11 @@
-"""Writes an artifact: beside its final name first, then renamed, so there is never half of one.
-
-The same inputs give the same bytes: nothing in it depends on the time, the host or the folder.
-May import: base, passes, runtime, text, ir, errors.
+"""Writes an artifact. The same inputs give the same bytes: nothing in it depends on the time, the
+host or the folder. May import: base, staging, passes, runtime, text, ir, errors.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +21,7 @@ from tfgraph.backends.base import (
     output_ports,
     symbol_ranges,
 )
+from tfgraph.backends.staging import write_file
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.passes import PassReport
@@ -44,8 +40,9 @@ def write_artifact(
     target: Target,
     reports: Sequence[PassReport],
     extra: Mapping[str, bytes] | None = None,
+    command: Sequence[str] | None = None,
 ) -> None:
-    """Write an artifact into `folder`, an empty one or none."""
+    """Write an artifact into `folder`, an empty one or none; `command` makes it again."""
     files = {
         layout.GRAPH_BEFORE: print_graph(before).encode(),
         layout.GRAPH: print_graph(after).encode(),
@@ -57,18 +54,19 @@ def write_artifact(
     for name, data in sorted(files.items()):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
+        write_file(path, data)
         hashes[name] = hashlib.sha256(data).hexdigest()
     write_weights(folder / layout.WEIGHTS, built.weights)
     hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
-    text = layout.seal(_manifest(after, built, target, hashes))
-    (folder / layout.MANIFEST).write_text(text, encoding="utf-8")
+    manifest = _manifest(after, built, target, hashes)
+    text = layout.seal({**manifest, "command": None if command is None else list(command)})
+    write_file(folder / layout.MANIFEST, text.encode())
 
 
 def record_verification(folder: Path, outcome: Mapping[str, Any]) -> str:
     """Add to the manifest how the artifact, which ran for that, was verified; the final hash."""
     text = layout.seal({**layout.read_manifest(folder), "verification": dict(outcome)})
-    (folder / layout.MANIFEST).write_text(text, encoding="utf-8")
+    write_file(folder / layout.MANIFEST, text.encode())
     return str(json.loads(text)["sha256"])
 
 
@@ -146,50 +144,7 @@ def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> None:
             data = np.ascontiguousarray(weight.make())
             if data.nbytes != size or str(data.dtype) != weight.dtype:
                 raise TfgraphError(f"weight {weight.name} is {data.dtype}{list(data.shape)}")
-            data.tofile(file)
-
-
-class Staging:
-    """A folder beside the artifact's final place, renamed to it by `publish`.
-
-    Leaving the `with` block without that removes it.
-    """
-
-    def __init__(self, final: Path) -> None:
-        self.final = final
-
-    def __enter__(self) -> Staging:
-        parent = self.final.parent
-        try:
-            parent.mkdir(parents=True, exist_ok=True)
-            prefix = f".{self.final.name}."
-            self.folder = Path(tempfile.mkdtemp(prefix=prefix, suffix=".partial", dir=parent))
-        except OSError as cause:
-            raise TfgraphError(f"cannot write {self.final}: {cause.strerror}") from cause
-        self.folder.chmod(0o755)
-        return self
-
-    def publish(self, final: Path | None = None) -> None:
-        """Put the folder in its place; an artifact there is replaced, anything else kept."""
-        target = final or self.final
-        if target.exists() and not (target / layout.MANIFEST).is_file():
-            raise TfgraphError(f"{target} exists and is not an artifact", hint="choose another -o")
-        for path in self.folder.rglob("*"):
-            if path.is_file():
-                with path.open("rb") as file:
-                    os.fsync(file.fileno())
-        if target.exists():
-            old = Path(
-                tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".old", dir=target.parent)
-            )
-            os.rename(target, old / "old")
-            os.rename(self.folder, target)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.rename(self.folder, target)
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+            file.write(data.reshape(-1).view(np.uint8).data)  # `tofile` hides the system's errors
 
 
 def _json(value: Any) -> bytes:

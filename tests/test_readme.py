@@ -67,7 +67,7 @@ def commands(page: Path) -> list[str]:
 def test_commands_are_verbs_that_exist() -> None:
     from typer.testing import CliRunner
 
-    from tfgraph.cli import app
+    from tfgraph.cli.app import app
 
     shown = {line.split()[1] for page in PAGES for line in commands(page)}
     for verb in sorted(shown):

@@ -7,6 +7,9 @@ bytes as they are. The same module gives the same bytes in every process. May im
 
 from __future__ import annotations
 
+import os
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +29,34 @@ def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> lis
     The Relax functions check their arguments' types in any case. With `checks` each kernel checks
     its own too, which finds mistakes of the code that calls it but triples the size of the code.
     """
+    return object_files(compile_module(mod, machine, checks=checks))
+
+
+def compile_module(mod: Any, machine: CpuMachine, *, checks: bool = False) -> Any:
+    """The same as TVM's executable, in which the machine code has not been written down yet."""
     with tvm.transform.PassContext(opt_level=2, config={"tirx.disable_assert": not checks}):
-        executable = relax.build(
+        return relax.build(
             mod, machine.target, relax_pipeline=relax_pipeline(), tir_pipeline=_KERNEL_PIPELINE
         )
-    return object_files(executable)
 
 
 def object_files(executable: Any) -> list[bytes]:
-    """The object files that TVM would hand to a linker, as bytes."""
+    """The object files that TVM would hand to a linker, as bytes.
+
+    LLVM ends the process where it cannot write a file: so its files are memory under other names.
+    """
     kept: list[bytes] = []
 
     def keep(_output: str, files: list[str], **_options: Any) -> None:
         kept.extend(Path(file).read_bytes() for file in files)
 
     keep.output_format = "so"  # type: ignore[attr-defined]
-    executable.export_library("unused.so", fcompile=keep)
+    with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder, ExitStack() as stack:
+        for name in ("lib0.o", "devc.o"):
+            memory = os.memfd_create(name)
+            stack.callback(os.close, memory)
+            os.symlink(f"/proc/self/fd/{memory}", Path(folder) / name)
+        executable.export_library("unused.so", fcompile=keep, workspace_dir=folder)
     return kept
 
 

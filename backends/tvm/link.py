@@ -3,8 +3,8 @@
     tvm_ffi::Module::LoadFromFile("encoder.cpu.tfgraph/kernels/model.so")
 
 then `vm_load_executable`, `vm_initialization` and `main`, as in tfgraph.runtime.jit. The library
-needs libtvm_ffi and libtvm_runtime, loaded before it. Nothing of tfgraph's own uses it. May import:
-errors.
+needs libtvm_ffi and libtvm_runtime, loaded before it. Nothing of tfgraph's own uses it;
+examples/deploy does. May import: staging, errors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfgraph.backends.staging import write_file
 from tfgraph.errors import MissingTool
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def link_shared(objects: Sequence[bytes], compiler: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
         names = [f"{i}.o" for i in range(len(objects))]
         for name, data in zip(names, objects, strict=True):
-            (Path(folder) / name).write_bytes(data)
+            write_file(Path(folder) / name, data)
         # Names relative to the folder, and no build id: nothing depends on where this runs.
         command = [compiler, "-shared", "-Wl,--build-id=none", "-o", "model.so", *names]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

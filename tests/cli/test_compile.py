@@ -40,6 +40,16 @@ from tfgraph.ops.infer import like_first
 def same_in_tests_of_compile(x: Array, /) -> Array:
     return x
 """
+WRONG = """
+from tfgraph.ops import tanh
+from tfgraph.passes import RulePass, add_rule, call, rule, var
+
+@rule(call("softmax", var("x")))
+def mistaken(x):
+    return tanh(x)
+
+add_rule("simplify", mistaken)
+"""
 ADD_NORM = """\
 graph near(%x: f32[batch,8], %y: f32[8], %s: f32[8], %b: f32[8]) {
   %sum = add(%x, %y) : f32[batch,8]
@@ -205,8 +215,21 @@ def test_cuda_names_the_architecture_and_its_origin(tfgraph: Callable[..., Any])
     assert "target  cuda sm_90 (--arch)\n" in result.out
     found = tfgraph("compile", "tiny.tfg", "--target", "cuda", "--arch", "sm_80", "--json").json
     assert (found["target"], found["arch"]) == ("cuda", "sm_80")
-    assert (found["verify"]["ok"] is None) == bool(found["verify"]["reason"])
+    assert found["verify"]["ok"] is None
+    assert found["verify"]["reason"].startswith("not run: ")
+    assert found["verify"]["instead"] == "the graph after the passes, on numpy, at 4 sizes"
+    assert "        checked instead: the graph after the passes, on numpy, at 4 sizes  ok" in result.out
     assert list(Path().glob("tiny.cuda.tfgraph/kernels/*.cu"))
+
+
+def test_a_wrong_pass_fails_also_where_nothing_can_run(
+    tfgraph: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "wrong.py").write_text(WRONG)
+    result = tfgraph("compile", "tiny.tfg", "--target", "cuda", "--plugin", "wrong.py")
+    assert result.code == 1
+    assert result.err.startswith("error: verification failed: output 'z' differs from numpy by ")
+    assert {p.name for p in tmp_path.iterdir()} == {"tiny.tfg", "wrong.py"}
 
 
 def test_an_artifact_is_not_a_model(tfgraph: Callable[..., Any], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.tolerance import assert_close
 
-from tfgraph.cli.run import safe_names
+from tfgraph.cli.execute import safe_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -187,7 +187,7 @@ def test_running_an_artifact_imports_little(tfgraph: Callable[..., Any], tmp_pat
     )  # fmt: skip
     assert json.loads(done.stdout)["dims"] == {"n": 3}
     loaded = set(done.stderr.split())
-    absent = {"tvm", "onnx", "networkx", "rich", "ruamel", "safetensors"}
+    absent = {"tvm", "onnx", "networkx", "rich", "ruamel", "safetensors", "typer", "pydantic"}
     assert loaded & absent == set()
     ours = {name for name in loaded if name.startswith("tfgraph.")}
     allowed = ("tfgraph.cli", "tfgraph.runtime", "tfgraph.errors")

@@ -6,7 +6,7 @@ May import: source, verify, backends, passes, weights, ir, errors.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from tfgraph.api.source import Opened, open_source
 from tfgraph.api.verify import Verification, verify
-from tfgraph.backends.artifact import Staging, record_verification, write_artifact
+from tfgraph.backends.artifact import record_verification, write_artifact
 from tfgraph.backends.base import (
     Backend,
     CompilingBackend,
@@ -25,10 +25,13 @@ from tfgraph.backends.base import (
     find_backend,
     symbol_ranges,
 )
+from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.backends.staging import Staging
 from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import verify as verify_graph
 from tfgraph.passes import DEFAULT_PIPELINE, Pass, PassReport, parse_pipeline, run_pipeline
+from tfgraph.runtime.cores import check_threads
 from tfgraph.runtime.format import SUFFIX
 from tfgraph.runtime.model import load
 from tfgraph.weights import Seeded
@@ -93,13 +96,14 @@ def compile(
 
     `source` is a Graph, a Model, or the path of one (`model.yaml`, `file.py:name`, `graph.tfg`);
     the target is that of the model, or the CPU, unless given. With `output` a verified artifact is
-    written there, which `load` reads again. Parameters without weights are seeded. Raises
-    TfgraphError for a graph that the target cannot run, MissingTool where this machine cannot,
-    VerificationFailed.
+    written there, which `load` reads again. Parameters without weights are seeded. `threads` is
+    that of `load`; the reference uses NumPy's. Raises TfgraphError for a graph that the target
+    cannot run, MissingTool where this machine cannot, VerificationFailed.
     """
     opened = open_source(source, weights)
     chosen = opened.choose(target)
-    chosen = replace(chosen, threads=threads or chosen.threads)
+    if check_threads(threads) is not None:
+        chosen = replace(chosen, threads=threads)
     backend = find_backend(chosen.name)
     if output is not None:
         return _written(opened, backend, chosen, Path(output), passes)
@@ -141,6 +145,7 @@ def build(
     check: bool = True,
     keep_failed: bool = False,
     extra: Mapping[str, bytes] | None = None,
+    origin: Sequence[str] | None = None,
     progress: Progress = lambda stage: None,
     after: AfterPass | None = None,
 ) -> CompileReport:
@@ -149,7 +154,8 @@ def build(
 
     The artifact appears whole, after it was verified against the reference, or not at all. Raises
     VerificationFailed; with `keep_failed` the artifact is then kept under `NAME.failed.tfgraph`.
-    `progress` hears what is being done; `after` sees the graph around each pass.
+    `origin` is how the command line names the source of a graph: the model and its plugins, without
+    folders. `progress` hears what is being done; `after` sees the graph around each pass.
     """
     opened = open_source(source, weights)
     graph, chosen = opened.graph, opened.choose(target)
@@ -168,10 +174,13 @@ def build(
         progress("compile")
         built = backend.build(compiled, arrays, target)
         reports += [built.notes] if built.notes else []
-        write_artifact(staging.folder, graph, compiled, built, target, reports, extra)
+        with staging.writing():
+            command = _command(source, target, passes, origin)
+            write_artifact(staging.folder, graph, compiled, built, target, reports, extra, command)
         progress("verify")
-        outcome = _verified(backend, staging.folder, graph, arrays, target, check)
-        sha256 = record_verification(staging.folder, outcome.record())
+        outcome = _verified(backend, staging.folder, graph, compiled, arrays, target, check)
+        with staging.writing():
+            sha256 = record_verification(staging.folder, outcome.record())
         failed = outcome.ok is False
         place: Path | None = final
         if failed:
@@ -186,19 +195,44 @@ def build(
     return report
 
 
+def _command(
+    source: Source, target: Target, passes: str, origin: Sequence[str] | None
+) -> list[str] | None:
+    """The command that makes the artifact again, in the folder of its model; None where it was made
+    of a graph. Without folders, since the same inputs give the same bytes wherever they are."""
+    if origin is None and isinstance(source, str | Path):
+        origin = [Path(source).name]
+    if not origin:
+        return None
+    options = {
+        "--target": target.name,
+        "--arch": target.arch,
+        "--mcpu": target.mcpu,
+        "--passes": None if passes == DEFAULT_PIPELINE else passes,
+    }
+    given = [word for name, value in options.items() if value for word in (name, value)]
+    return ["tfgraph", "compile", *origin, *given, *(["--shared"] if target.shared else [])]
+
+
 def _verified(
     backend: CompilingBackend,
     folder: Path,
     graph: Graph,
+    compiled: Graph,
     weights: Weights,
     target: Target,
     check: bool,
 ) -> Verification:
+    """The artifact against the reference; where it cannot run here, its graph against that."""
     if not check:
         return Verification("numpy", None, "not run: --no-verify")
     reason = backend.runs_here(target)
     if reason is not None:
-        return Verification("numpy", None, f"not run: {reason}")
+        passes = verify(NumpyExecutable(compiled, weights), graph, weights)
+        if passes.ok is False:
+            return passes
+        instead = f"the graph after the passes, on numpy, at {len(passes.dims)} sizes"
+        return Verification("numpy", None, f"not run: {reason}", instead=instead)
     with load(folder, threads=target.threads) as executable:
         return verify(executable, graph, weights)
 

@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 a check failed, 2 bad input or usage, 3 a backend or tool is missing, 70 a
 mistake in tfgraph itself, 130 interrupted. Heavy imports stand inside the verbs, so that `--help`
-is quick and `run ARTIFACT` needs little. May import: everything.
+is quick; `run ARTIFACT` goes by `lean`, past typer. May import: everything.
 """
 
 from __future__ import annotations
@@ -11,49 +11,22 @@ import os
 import signal
 import sys
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import typer
-
-from tfgraph.cli.compare import compare
-from tfgraph.cli.compile import compile
-from tfgraph.cli.doctor import doctor
-from tfgraph.cli.importing import import_app
-from tfgraph.cli.init import init
-from tfgraph.cli.inspect import inspect
-from tfgraph.cli.options import Session, VersionOption
-from tfgraph.cli.run import run
-from tfgraph.cli.source import short_path
-from tfgraph.errors import TfgraphError, nearest
+from tfgraph.cli.session import Session
+from tfgraph.errors import MissingTool, TfgraphError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,  # plain help needs no import of rich
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
 
-
-@app.callback()
-def tfgraph(version: VersionOption = False) -> None:
-    """A small graph compiler for Transformers."""
-
-
-for _verb in (compile, run, compare, inspect, doctor, init):
-    app.command(_verb.__name__)(_verb)
-app.add_typer(import_app, name="import")
-
-# Typer's own class for mistakes in the arguments is not exported; this is its base.
-_UsageMistake: type[Exception] = typer.BadParameter.__mro__[1]
-
-
-class UsageError(TfgraphError):
-    """Arguments that cannot be parsed."""
-
-    code = "usage"
+# What is installed under another name than it is imported by.
+_DISTRIBUTIONS = {
+    "ruamel": "ruamel.yaml",
+    "tvm": "apache-tvm",
+    "tvm_ffi": "apache-tvm-ffi",
+    "tvm_ffi_orcjit": "apache-tvm-ffi-orcjit",
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -85,13 +58,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _unexpected(session: Session, error: Exception) -> int:
-    """An error of an extension or of a graph's Python file is its author's, any other is ours."""
-    from tfgraph.plugins import blame
+    """An error of an extension or of a graph's Python file is its author's; a package that is not
+    installed is named; any other error is ours."""
     from tfgraph.runtime.version import VERSION
 
-    blamed = blame(error)
+    blamed = None
+    if "tfgraph.plugins" in sys.modules:  # else nothing of theirs was loaded
+        from tfgraph.plugins import blame
+
+        blamed = blame(error)
+    package = (getattr(error, "name", None) or "").partition(".")[0]
+    if blamed is None and isinstance(error, ModuleNotFoundError) and package != "tfgraph":
+        name = _DISTRIBUTIONS.get(package, package)
+        missing = MissingTool(f"{name} is not installed", hint=f"pip install {name}")
+        return session.fail(missing)
     if blamed is None or blamed.location is None:
         return session.crash(error, VERSION)
+    from tfgraph.cli.source import short_path
+
     where = blamed.location
     blamed.location = replace(where, file=short_path(where.file))
     return session.fail(blamed)
@@ -110,37 +94,14 @@ def _terminate(number: int, frame: object) -> None:
 
 
 def _dispatch(arguments: list[str], session: Session) -> int:
-    command: Any = typer.main.get_command(app)
-    try:
-        with command.make_context("tfgraph", arguments, obj=session) as context:
-            return int(command.invoke(context) or 0)
-    except typer.Exit as leave:
-        return leave.exit_code
-    except _UsageMistake as mistake:
-        if type(mistake).__name__ == "NoArgsIsHelpError":  # its message is the help
-            session.print(str(mistake))
-            return 2
-        raise _usage(mistake, command) from None
+    from tfgraph.cli.lean import run_lean
 
+    code = run_lean(arguments, session)
+    if code is None:
+        from tfgraph.cli.app import dispatch
 
-def _usage(mistake: Any, command: Any) -> TfgraphError:
-    """A mistake in the arguments as an error of ours."""
-    context = mistake.ctx
-    message = str(mistake.format_message()).strip()
-    # What typer's own validation prefixes its reasons with.
-    message = message.replace(": Value error, ", ": ").replace(": Input should", ": should")
-    possible = getattr(mistake, "possibilities", None)
-    hint = f"did you mean '{possible[0]}'?" if possible else None
-    if possible:
-        message = message.partition(" (Possible")[0].partition(" (Did you")[0]
-    if message.startswith("No such command"):
-        word = message.partition("'")[2].partition("'")[0]
-        group = context.command if context else command
-        message = f"no such command: {word}"
-        hint = nearest(word, group.commands)
-    if hint is None and context is not None:
-        hint = f"see `{context.command_path} --help`"
-    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
+        code = dispatch(arguments, session)
+    return code
 
 
 def _caused(message: str, cause: BaseException) -> TfgraphError:

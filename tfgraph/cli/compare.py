@@ -15,10 +15,10 @@ from tfgraph.cli.options import (
     ModelArgument,
     PassesOption,
     SeedOption,
-    Session,
     ThreadsOption,
     verb,
 )
+from tfgraph.cli.session import Session
 from tfgraph.cli.source import check_dtype, read_source
 from tfgraph.errors import TfgraphError
 

@@ -16,12 +16,12 @@ import typer
 from tfgraph.cli.options import (
     ModelArgument,
     PassesOption,
-    Session,
     ThreadsOption,
     verb,
 )
 from tfgraph.cli.output import at_sizes, plural, size
 from tfgraph.cli.report import print_memory, print_model, print_passes
+from tfgraph.cli.session import Session
 from tfgraph.cli.source import choose_target, read_source, short_path
 from tfgraph.errors import TfgraphError, nearest
 
@@ -95,6 +95,7 @@ def compile(
                 passes=pipeline,
                 check=verify,
                 keep_failed=keep_failed,
+                origin=_origin(session, model),
                 progress=lambda stage: say(f"{_STAGES.get(stage, stage)} {where}"),
                 after=_show_diffs(session, wanted, names),
             )
@@ -111,6 +112,12 @@ def compile(
     else:
         _print_report(session, report)
     return 0
+
+
+def _origin(session: Session, model: str) -> list[str]:
+    """How a command names the model from its own folder: artifacts hold no other."""
+    plugins = [word for plugin in session.plugins for word in ("--plugin", plugin.name)]
+    return [Path(model).name, *plugins]
 
 
 def _reproduce(session: Session, model: str, passes: str | None, report: CompileReport) -> str:
@@ -203,6 +210,8 @@ def _print_verification(session: Session, outcome: Verification) -> None:
     if outcome.ok is None:
         reason = (outcome.reason or "").removeprefix("not run: ")
         session.print(f"{head}  {session.verdict(None)}: {reason}")
+        if outcome.instead:
+            session.print(f"        checked instead: {outcome.instead}  {session.verdict(True)}")
         return
     at = f" at {plural(len(outcome.dims), 'size')}" if len(outcome.dims) > 1 else ""
     session.print(f"{head}  {session.verdict(outcome.ok)} against {outcome.against}{at}")

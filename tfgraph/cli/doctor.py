@@ -13,7 +13,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.cli.options import Session, verb
+from tfgraph.cli.options import verb
+from tfgraph.cli.session import Session
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from tfgraph.cli.options import Session, verb
+from tfgraph.cli.options import verb
+from tfgraph.cli.session import Session
 from tfgraph.errors import TfgraphError
 
 import_app = typer.Typer(

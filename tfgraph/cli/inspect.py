@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfgraph.cli.options import DimOption, ModelOrArtifact, PassesOption, Session, verb
+from tfgraph.cli.options import DimOption, ModelOrArtifact, PassesOption, verb
 from tfgraph.cli.output import plural, size
 from tfgraph.cli.report import print_graph_ports, print_passes
+from tfgraph.cli.session import Session
 from tfgraph.cli.source import is_artifact, read_source, short_path
 from tfgraph.errors import TfgraphError
 

@@ -1,22 +1,20 @@
 """Options that several verbs have, and `verb`, which makes a function a command with all of them.
 
-May import: typer, output, tfgraph.errors.
+May import: typer, session, tfgraph.errors.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfgraph.cli.output import Output
-
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tfgraph.cli.session import Session
 
 ModelArgument = Annotated[
     str,
@@ -78,20 +76,6 @@ _COMMON: dict[str, Any] = {
     "no_color": Annotated[bool, typer.Option("--no-color", help="no colours, as with NO_COLOR")],
     "version": VersionOption,
 }
-
-
-class Session(Output):
-    """The output of one verb, and the plugins that it was given."""
-
-    plugins: tuple[Path, ...] = ()
-
-    def load_plugins(self) -> None:
-        """Load what is installed and what `--plugin` names; verbs that read a model call this.
-        What they print goes to stderr: stdout is for results."""
-        from tfgraph.plugins import load_plugins
-
-        with redirect_stdout(sys.stderr):
-            load_plugins(self.plugins)
 
 
 def verb(function: Callable[..., int | None]) -> Callable[..., int]:

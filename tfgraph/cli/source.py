@@ -15,7 +15,7 @@ from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
     from tfgraph.backends.base import Target
-    from tfgraph.cli.options import Session
+    from tfgraph.cli.session import Session
     from tfgraph.model import Model
 
 _SUFFIX = ".tfgraph"

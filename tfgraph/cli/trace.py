@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from tfgraph.cli.options import Session
+    from tfgraph.cli.output import Output
 
     NDArray = np.ndarray[Any, np.dtype[Any]]
 
 
 def traced(
-    session: Session, executable: Any, inputs: Mapping[str, NDArray], sizes: dict[str, int]
+    out: Output, executable: Any, inputs: Mapping[str, NDArray], sizes: dict[str, int]
 ) -> tuple[dict[str, NDArray], list[dict[str, Any]]]:
     """Print each value as it is computed; the outputs by name, and the lines for `--json`."""
     assert isinstance(executable, NumpyExecutable)
@@ -30,7 +30,7 @@ def traced(
     kinds = {i.value.name: "input" for i in graph.inputs}
     kinds |= {p.value.name: "weight" for p in graph.params}
     if sizes:
-        session.print(f"{graph.name} at {at_sizes(sizes)}")
+        out.print(f"{graph.name} at {at_sizes(sizes)}")
     wanted = {o.value.name for o in graph.outputs}
     kept: dict[str, NDArray] = {}
     lines: list[dict[str, Any]] = []
@@ -38,7 +38,7 @@ def traced(
         op = node.op if node else kinds[value.name]
         if value.name in wanted:
             kept[value.name] = array
-        if session.json:
+        if out.json:
             place = str(node.location) if node and node.location else None
             about = {"name": value.name, "op": op, "location": place}
             kind = {"shape": list(array.shape), "dtype": str(array.dtype)}
@@ -46,7 +46,7 @@ def traced(
             continue
         found = summary(array)
         shape = "x".join(map(str, array.shape)) or "scalar"
-        session.print(f"{session.style(f'%{value.name}', 'bold')} = {op}  {array.dtype} {shape}")
+        out.print(f"{out.style(f'%{value.name}', 'bold')} = {op}  {array.dtype} {shape}")
         numbers = "  ".join(f"{key} {found[key]:<9}" for key in ("min", "max", "mean"))
-        session.print(f"    {numbers}  first {found['first']}")
+        out.print(f"    {numbers}  first {found['first']}")
     return {o.name: kept[o.value.name] for o in graph.outputs}, lines

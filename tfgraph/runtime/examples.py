@@ -24,12 +24,11 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-def example(port: Port, sizes: Mapping[str, int], seed: int = 0, whole_first: bool = True) -> Array:
+def example(port: Port, sizes: Mapping[str, int], seed: int = 0) -> Array:
     """An input of the right shape, by the port's generator (see `tfgraph.ir.Fill`).
 
-    Each name has a stream of its own, so that adding an input changes no other. The first row of a
-    mask is whole unless `whole_first` is False. Raises TfgraphError where it does not fit into
-    memory.
+    Each name has a stream of its own, so that adding an input changes no other. Raises TfgraphError
+    where it does not fit into memory.
     """
     key = hashlib.sha256(f"{seed} {port.name}".encode()).digest()
     random = np.random.Generator(np.random.Philox(int.from_bytes(key[:8], "little")))
@@ -47,9 +46,9 @@ def example(port: Port, sizes: Mapping[str, int], seed: int = 0, whole_first: bo
     elif kind == "lengths":
         made = random.integers(1, evaluate(argument, sizes) + 1, shape)
     elif kind == "prefix":
-        # Each row a run of ones then zeros.
+        # Each row a run of ones then zeros; of several rows the first has no zeros.
         lengths = random.integers(1, shape[-1] + 1, shape[:-1])
-        if whole_first:
+        if lengths.size > 1:
             lengths[(0,) * lengths.ndim] = shape[-1]
         made = (np.arange(shape[-1]) < lengths[..., None]).astype(np.int64)
     elif kind in ("ones", "zeros"):

@@ -2,21 +2,34 @@
 here, so that both agree. May import: the standard library, errors.
 
     manifest.json          inputs, outputs, symbols, weights, target, hashes of the other files,
-                           how it was verified
+                           how it was verified, the command that made it
     graph.before.tfg       the graph as it was read        graph.tfg    after the passes
     kernels/*.o            object files                    kernels/*.py, *.cu    their source
     kernels/model.so       the object files as a library, on --shared
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
+
+What stays in every version, so that any can say what it cannot read: the manifest is the JSON that
+`seal` writes, and holds "format", "sha256", "target", "command" and the version of tfgraph in
+"tools". Files that the manifest does not list are never looked at, and a link stands for the file
+that it names: what counts is the bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shlex
+import stat
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from io import BufferedReader
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -27,7 +40,6 @@ PASSES = "passes.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
 SUFFIX = ".tfgraph"
-_CHUNK = 1 << 20
 
 
 def seal(manifest: dict[str, Any]) -> str:
@@ -48,53 +60,90 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         )
     if not folder.is_dir():
         raise TfgraphError(f"{folder}: no such artifact")
+    if not path.exists():
+        raise TfgraphError(f"{folder} is not an artifact: it has no {MANIFEST}")
     try:
-        text = path.read_text(encoding="utf-8")
+        with _opened(path) as file:
+            text = file.read().decode()
         manifest: dict[str, Any] = json.loads(text)
         whole = text == seal(manifest)
-    except FileNotFoundError:
-        raise TfgraphError(f"{folder} is not an artifact: it has no {MANIFEST}") from None
-    except (OSError, ValueError, RecursionError, AttributeError) as cause:
+    except (ValueError, RecursionError, AttributeError) as cause:
         raise TfgraphError(f"{path}: damaged: {cause}", hint=_REBUILD) from cause
     if not whole:
-        raise TfgraphError(f"{path}: damaged: its hash does not match", hint=_REBUILD)
+        raise _damaged(path)
     version = manifest.get("format")
     if version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        hint = "update tfgraph" if newer else "compile the model again"
         raise TfgraphError(
-            f"{path}: format {version}; this tfgraph reads format {VERSION}", hint=hint
+            f"{path}: format {version}; this tfgraph reads format {VERSION}",
+            hint=_other_version(folder, manifest),
         )
     return manifest
 
 
-def check_file(folder: Path, name: str, sha256: str) -> None:
-    """Raise TfgraphError, naming the file, unless it is there with that hash."""
-    if file_hash(folder / name) != sha256:
-        raise TfgraphError(f"{folder / name}: damaged: its hash does not match", hint=_REBUILD)
+def _other_version(folder: Path, manifest: dict[str, Any]) -> str:
+    """What to do about an artifact of another format: take a newer tfgraph, or make it anew."""
+    version = manifest.get("format")
+    if isinstance(version, int) and version > VERSION:
+        return f"it needs tfgraph {manifest['tools']['tfgraph']}, which made it, or a newer one"
+    command = manifest.get("command")
+    if command is None:
+        return f"build its graph again: tfgraph.build(graph, '{manifest['target']}', '{folder}')"
+    return f"make it again: {shlex.join([*command, '-o', str(folder)])}"
+
+
+def check_file(folder: Path, name: str, sha256: str | None) -> None:
+    """Raise TfgraphError, naming the file, unless it is there, with that hash if one is given."""
+    with _opened(folder / name) as file:
+        if sha256 is not None and hashlib.file_digest(file, "sha256").hexdigest() != sha256:
+            raise _damaged(folder / name)
 
 
 def read_checked(folder: Path, name: str, sha256: str) -> bytes:
     """The bytes of a file, which are those that were hashed."""
-    try:
-        data = (folder / name).read_bytes()
-    except OSError as cause:
-        raise TfgraphError(f"{folder / name}: {cause.strerror}", hint=_REBUILD) from cause
+    with _opened(folder / name) as file:
+        data = file.read()
     if hashlib.sha256(data).hexdigest() != sha256:
-        raise TfgraphError(f"{folder / name}: damaged: its hash does not match", hint=_REBUILD)
+        raise _damaged(folder / name)
     return data
 
 
 def file_hash(path: Path) -> str:
-    """The sha256 of a file, read in chunks."""
-    digest = hashlib.sha256()
+    """The sha256 of a file."""
+    with _opened(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def held(folder: Path) -> Generator[Callable[[], bool]]:
+    """Asked inside the block: whether the path still names the folder that it names now. The folder
+    is open meanwhile, so that the system gives its number to no other."""
     try:
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                digest.update(chunk)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        yield lambda: True  # there is none, which is for others to say
+        return
+    try:
+        mine = os.fstat(descriptor)
+        yield lambda: folder.exists() and os.path.samestat(folder.stat(), mine)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[BufferedReader]:
+    """The file, to read. A pipe in its place is refused rather than waited for."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise TfgraphError(f"{path}: not a file", hint=_REBUILD)
+            yield file
     except OSError as cause:
         raise TfgraphError(f"{path}: {cause.strerror}", hint=_REBUILD) from cause
-    return digest.hexdigest()
+
+
+def _damaged(path: Path) -> TfgraphError:
+    return TfgraphError(f"{path}: damaged: its hash does not match", hint=_REBUILD)
 
 
 _REBUILD = "compile the model again"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from tfgraph.runtime.cores import cpu_flags
 from tfgraph.runtime.inputs import check_inputs
 from tfgraph.runtime.jit import Program, as_tensor
 from tfgraph.runtime.memory import refuse_absurd
+from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
 from tfgraph.runtime.tensors import map_tensors
@@ -53,7 +54,7 @@ class Model(Runnable):
         if self.target != "cpu":
             made_for = " ".join(filter(None, (self.target, self.manifest.get("arch"))))
             raise MissingTool(
-                f"{self.path}: compiled for {made_for}, which cannot run here: no CUDA device",
+                f"{self.path}: compiled for {made_for}; this version runs CPU artifacts only",
                 hint="compile with --target cpu, or see `tfgraph doctor`",
             )
         self._check_cpu()
@@ -65,34 +66,52 @@ class Model(Runnable):
         for name, sha256 in files.items():
             if name.endswith(".o"):
                 objects.append(layout.read_checked(self.path, name, sha256))
-            elif name != layout.WEIGHTS or verify_weights:
-                layout.check_file(self.path, name, sha256)
-        self._program: Program | None = Program(objects, threads)
+            else:
+                hashed = name != layout.WEIGHTS or verify_weights
+                layout.check_file(self.path, name, sha256 if hashed else None)
+        program = Program(objects, threads, f"model {self.name}")
         tensors = map_tensors(self.path / layout.WEIGHTS)
-        self._weights = [as_tensor(tensors[w["name"]]) for w in self.manifest["weights"]]
+        weights = [as_tensor(tensors[w["name"]]) for w in self.manifest["weights"]]
+        # One attribute, so that a call sees both or, once closed by another thread, neither.
+        self._loaded: tuple[Program, list[Any]] | None = (program, weights)
 
-    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, Array]:
+    def __call__(
+        self,
+        /,
+        *,
+        dims: Mapping[str, int] | None = None,
+        out: Any = None,
+        **inputs: Any,
+    ) -> dict[str, Array]:
         """Run the model on arrays by input name; the outputs by name.
 
-        `dims` gives the sizes of symbols that no input's shape tells. Raises TfgraphError for a
-        wrong or missing name, dtype, shape, size or id, and where memory does not suffice.
+        See `Runnable.__call__`. Raises TfgraphError besides where memory does not suffice, where
+        the model is closed, and in a process that was forked after it was loaded.
         """
-        if self._program is None:
+        if self._loaded is None:
             raise TfgraphError(f"model {self.name} is closed")
+        program, weights = self._loaded
         arrays, sizes = check_inputs(
             self.inputs, self.symbols, self.manifest["constraints"], inputs, dims
         )
+        places = check_out(self.outputs, sizes, arrays, out)
         refuse_absurd(evaluate(self.manifest.get("memory", 0), sizes), self.name, sizes)
         scalars = [sizes[name] for name in self.manifest["scalars"]]
-        results = self._program.call("main", [*arrays.values(), *scalars, *self._weights])
-        return {port.name: r for port, r in zip(self.outputs, results, strict=True)}
+        results = program.call("main", [*arrays.values(), *scalars, *weights])
+        names = (port.name for port in self.outputs)
+        return deliver(zip(names, results, strict=True), places, out)
 
     def close(self) -> None:
-        """Free the code and the mapping of the weights."""
-        if self._program is not None:
-            self._program.close()
-        self._program = None
-        self._weights = []
+        """Free the code and the mapping of the weights, when the calls under way are done."""
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            loaded[0].close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TfgraphError(
+            f"model {self.name} cannot be copied or sent to another process",
+            hint=f"load {self.path} there",
+        )
 
     def _check_cpu(self) -> None:
         missing = set(self.manifest["cpu"]["features"]) - cpu_flags()
@@ -107,12 +126,24 @@ class Model(Runnable):
 def load(path: str | Path, threads: int | None = None, verify_weights: bool = True) -> Model:
     """Load an artifact.
 
-    `threads`: kernels use as many; by default the physical cores that this process may use. Every
+    `threads`: the kernels of a call use as many, from 1 to the CPUs that this process may use; by
+    default the physical cores among those, no more than the CPU quota of its control groups pays
+    for. As many calls at once as the CPUs are enough for; further ones wait their turn. Every
     file is hashed before it is used, the weights unless `verify_weights` is False. Raises
     TfgraphError for a damaged artifact, naming the file, and MissingTool where the machine lacks
     what the code needs.
     """
-    return Model(path, threads, verify_weights)
+    while True:
+        with layout.held(Path(path)) as unchanged:
+            try:
+                model = Model(path, threads, verify_weights)
+            except TfgraphError:
+                if unchanged():
+                    raise
+            else:
+                if unchanged():
+                    return model
+                model.close()  # another artifact took its place meanwhile: no files of both
 
 
 def _port(entry: Mapping[str, Any]) -> Port:

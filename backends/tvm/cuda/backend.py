@@ -12,7 +12,7 @@ from importlib.metadata import version
 
 from tfgraph.backends.base import Built, CompilingBackend, Executable, Target, Weights
 from tfgraph.backends.tvm.callers import describe
-from tfgraph.backends.tvm.cuda.arch import default_arch, parse_arch
+from tfgraph.backends.tvm.cuda.arch import default_arch, detect_gpu, parse_arch
 from tfgraph.backends.tvm.cuda.emit import emit_cuda
 from tfgraph.backends.tvm.cuda.kernels import CudaKernels
 from tfgraph.backends.tvm.emitters import lower
@@ -55,10 +55,10 @@ class CudaBackend(CompilingBackend):
     def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
         """Not here: running needs a GPU and the artifact's loader for it."""
         raise MissingTool(
-            self.runs_here(target) or "CUDA artifacts are loaded on a machine with a GPU",
+            self.runs_here(target),
             hint="compile to an artifact: tfgraph compile MODEL --target cuda",
         )
 
-    def runs_here(self, target: Target) -> str | None:
-        """Why nothing can run: no device."""
-        return "no CUDA device"
+    def runs_here(self, target: Target) -> str:
+        """Why nothing can run."""
+        return "this version does not load CUDA kernels" if detect_gpu() else "no CUDA device"

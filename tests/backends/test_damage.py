@@ -1,0 +1,224 @@
+"""A damaged artifact is refused with the name of the file: any bit of any file, and any file that
+is cut, longer, missing, or not a file at all. What is no damage is accepted, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+from helpers.artifacts import contents, edit_manifest, python
+
+import tfgraph
+from tfgraph.cli import main
+from tfgraph.errors import TfgraphError
+from tfgraph.runtime import format as layout
+from tfgraph.runtime.version import VERSION
+
+SEED = 20240
+REBUILD = "compile the model again"
+
+
+def refusal(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What the command line says of it: exit code 2 and one error, which is no traceback."""
+    capsys.readouterr()
+    assert main(["run", str(folder), "-q"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    error, *rest = captured.err.splitlines()
+    assert error.startswith("error: ")
+    assert len(rest) <= 1
+    return error
+
+
+def test_all_files_are_listed_by_the_manifest(artifact: Path) -> None:
+    listed = layout.read_manifest(artifact)["files"]
+    assert set(contents(artifact)) == {layout.MANIFEST, *listed}
+    assert any(name.endswith(".o") for name in listed)
+
+
+@pytest.mark.parametrize("bits", [3, pytest.param(60, marks=pytest.mark.long)])
+def test_any_flipped_bit_of_any_file_is_refused(
+    artifact: Path, copy: Path, bits: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """First, last and random bits of every file; `bits` random ones of each."""
+    chance = random.Random(SEED)
+    for name, data in contents(artifact).items():
+        size = 8 * len(data)
+        for bit in {0, size - 1, *(chance.randrange(size) for _ in range(bits))}:
+            changed = bytearray(data)
+            changed[bit // 8] ^= 1 << bit % 8
+            (copy / name).write_bytes(changed)
+            error = refusal(copy, capsys)
+            assert error.startswith(f"error: {copy / name}: "), (name, bit)
+        (copy / name).write_bytes(data)
+    assert main(["run", str(copy), "-q"]) == 0
+
+
+def test_any_flipped_bit_of_the_manifest_is_refused(artifact: Path, copy: Path) -> None:
+    data = (artifact / layout.MANIFEST).read_bytes()
+    chance = random.Random(SEED)
+    for _ in range(300):
+        changed = bytearray(data)
+        changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+        (copy / layout.MANIFEST).write_bytes(changed)
+        with pytest.raises(TfgraphError) as error:
+            tfgraph.load(copy)
+        assert error.value.message.startswith(f"{copy / layout.MANIFEST}: damaged: ")
+        assert error.value.hint == REBUILD
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("empty", "damaged: "),
+        ("cut", "damaged: "),
+        ("longer", "damaged: "),
+        ("missing", "No such file or directory"),
+        ("folder", "Is a directory"),
+        ("pipe", "not a file"),
+        ("dangling", "No such file or directory"),
+        ("loop", "Too many levels of symbolic links"),
+        ("device", "not a file"),
+    ],
+)
+def test_any_file_that_is_not_what_it_was_is_refused(
+    artifact: Path, copy: Path, how: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, data in contents(artifact).items():
+        path = copy / name
+        path.unlink()
+        if how in ("empty", "cut", "longer"):
+            written = {"empty": b"", "cut": data[: len(data) // 2], "longer": data + b"\n"}
+            path.write_bytes(written[how])
+        elif how == "folder":
+            path.mkdir()
+        elif how == "pipe":
+            os.mkfifo(path)
+        elif how in ("dangling", "loop", "device"):
+            path.symlink_to({"dangling": "nothing", "loop": path.name, "device": "/dev/zero"}[how])
+        error = refusal(copy, capsys)
+        if name == layout.MANIFEST and how in ("missing", "dangling", "loop"):
+            assert error == f"error: {copy} is not an artifact: it has no {name}"
+        else:
+            assert error.startswith(f"error: {path}: {reason}"), (name, how)
+        path.rmdir() if how == "folder" else path.unlink(missing_ok=True)
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("how", ["missing", "folder", "pipe", "cut", "header"])
+def test_weights_that_are_not_hashed_must_be_weights(artifact: Path, copy: Path, how: str) -> None:
+    path = copy / layout.WEIGHTS
+    data = path.read_bytes()
+    path.unlink()
+    if how == "folder":
+        path.mkdir()
+    elif how == "pipe":
+        os.mkfifo(path)
+    elif how != "missing":
+        path.write_bytes(data[: len(data) // 2] if how == "cut" else b"\xff" * len(data))
+    with pytest.raises(TfgraphError, match=rf"{layout.WEIGHTS}: "):
+        tfgraph.load(copy, verify_weights=False)
+
+
+def test_what_is_no_damage(artifact: Path, tmp_path: Path) -> None:
+    """Other files are never looked at, a link stands for the bytes that it names, and times and
+    modes are not part of an artifact."""
+    with tfgraph.load(artifact) as model:
+        inputs = model.example({"batch": 1, "seq": 3})
+        want = model(**inputs)["logits"].tobytes()
+    linked = tmp_path / "linked.tfgraph"
+    (linked / layout.KERNELS).mkdir(parents=True)
+    for name in contents(artifact):
+        (linked / name).symlink_to(artifact / name)
+    more = Path(shutil.copytree(artifact, tmp_path / "more.tfgraph"))
+    (more / layout.KERNELS / "2.o").write_bytes(b"not code")
+    (more / ".DS_Store").write_text("")
+    os.mkfifo(more / "pipe")
+    os.utime(more / layout.GRAPH, (0, 0))
+    (more / layout.MANIFEST).chmod(0o400)
+    for folder in (linked, more):
+        with tfgraph.load(folder) as model:
+            assert model(**inputs)["logits"].tobytes() == want
+
+
+def test_moved_copied_and_linked(artifact: Path, tmp_path: Path) -> None:
+    """It stands by itself: wherever it lies, whatever it is called, wherever one stands."""
+    place = tmp_path / "a folder" / "Größe 模型 [1]*?.x"
+    place.parent.mkdir()
+    shutil.copytree(artifact, tmp_path / "copy")
+    (tmp_path / "copy").rename(place)
+    (tmp_path / "link").symlink_to(place)
+    (tmp_path / "elsewhere").mkdir()
+    run = "from tfgraph.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
+    shown = [
+        python("-c", run, "run", str(folder), "--json", cwd=cwd)
+        for folder, cwd in (
+            (artifact, None),
+            (place, tmp_path / "elsewhere"),
+            (Path("../link"), tmp_path / "elsewhere"),
+            (Path("."), place),
+        )
+    ]
+    assert [done.returncode for done in shown] == [0] * 4, [done.stderr for done in shown]
+    assert len({done.stdout for done in shown}) == 1
+
+
+# Formats of other versions
+
+
+def test_an_older_format_is_refused_with_the_command_that_makes_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is run, in the model's folder, and the artifact then loads."""
+    (tmp_path / "deep").mkdir()
+    model = tmp_path / "deep" / "my model.tfg"
+    model.write_text("graph g(%x: f32[n,8]) {\n  %y = softmax(%x)\n  return y=%y\n}\n")
+    folder = tmp_path / "out.tfgraph"
+    line = ["compile", str(model), "--no-verify", "-o", str(folder), "-q"]
+    assert main([*line, "--mcpu", "x86-64-v3", "--passes", "fuse-add-norm,dce"]) == 0
+    before = contents(folder)
+    edit_manifest(folder, folder, format=0)
+    command = (
+        "tfgraph compile 'my model.tfg' --target cpu --mcpu x86-64-v3 --passes fuse-add-norm,dce "
+        f"-o {folder}"
+    )
+    with pytest.raises(TfgraphError) as error:
+        tfgraph.load(folder)
+    assert error.value.message == (
+        f"{folder / layout.MANIFEST}: format 0; this tfgraph reads format 1"
+    )
+    assert error.value.hint == f"make it again: {command}"
+    monkeypatch.chdir(model.parent)
+    assert main([*shlex.split(command)[1:], "--no-verify", "-q"]) == 0
+    assert contents(folder) == before
+
+
+def test_of_a_graph_the_older_format_names_the_call(artifact: Path, tmp_path: Path) -> None:
+    folder = edit_manifest(artifact, tmp_path / "old.tfgraph", format=0)
+    with pytest.raises(TfgraphError) as error:
+        tfgraph.load(folder)
+    assert error.value.hint == f"build its graph again: tfgraph.build(graph, 'cpu', '{folder}')"
+
+
+def test_a_newer_format_names_the_version_it_needs(artifact: Path, tmp_path: Path) -> None:
+    """Whatever else is in it."""
+    tools = {"tfgraph": "7.1.0"}
+    folder = edit_manifest(artifact, tmp_path / "new.tfgraph", format=2, tools=tools, files=None)
+    with pytest.raises(TfgraphError) as error:
+        tfgraph.load(folder)
+    assert error.value.message == (
+        f"{folder / layout.MANIFEST}: format 2; this tfgraph reads format 1"
+    )
+    assert error.value.hint == "it needs tfgraph 7.1.0, which made it, or a newer one"
+
+
+def test_the_format_is_that_of_the_text_of_the_manifest(artifact: Path) -> None:
+    """Every version can read what says which version it is: these stay where they are."""
+    manifest = json.loads((artifact / layout.MANIFEST).read_text())
+    assert (manifest["format"], manifest["tools"]["tfgraph"]) == (layout.VERSION, VERSION)
+    assert {"sha256", "target", "command"} <= set(manifest)

@@ -1,0 +1,70 @@
+"""`run ARTIFACT` past typer: nothing is imported that a machine which only runs artifacts lacks.
+
+Typer brings pydantic, and takes as long to start as a small model takes to run. What the parser
+here does not understand, mistakes and `--help` included, is left to typer, which explains it.
+May import: the standard library, source, execute.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from tfgraph.cli.source import is_artifact
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tfgraph.cli.session import Session
+
+
+class _NotPlain(Exception):
+    """The arguments are not those of a plain run."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _NotPlain(message)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `run` that an artifact takes, by the names they have in `cli.run`."""
+    made = _Parser(add_help=False, allow_abbrev=False)
+    made.add_argument("model")
+    made.add_argument("--input", action="append")
+    made.add_argument("--dim", action="append")
+    made.add_argument("--save", type=Path)
+    made.add_argument("--seed", type=_number(0), default=0)
+    made.add_argument("--threads", type=_number(1))
+    made.add_argument("--verify-weights", action=argparse.BooleanOptionalAction, default=True)
+    made.add_argument("--plugin", action="append")  # nothing of it concerns an artifact
+    for flags in (["--json"], ["--verbose", "-v"], ["--quiet", "-q"], ["--no-color"]):
+        made.add_argument(*flags, action="store_true")  # read by `Output.of`
+    return made
+
+
+def run_lean(arguments: Sequence[str], session: Session) -> int | None:
+    """Run the artifact that the arguments name; None where they ask for anything else."""
+    if arguments[:1] != ["run"]:
+        return None
+    try:
+        given = parser().parse_args(arguments[1:])
+    except _NotPlain:
+        return None
+    if not is_artifact(given.model):
+        return None
+    session.start_log()
+    from tfgraph.cli.execute import Request, run_artifact
+
+    request = Request(given.input, given.dim, given.save, given.seed)
+    return run_artifact(session, given.model, request, given.threads, given.verify_weights)
+
+
+def _number(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(text)
+        return int(text)
+
+    return read
