@@ -140,8 +140,9 @@ class _Kernel:
             hold(self._key(first)),
             hold(self._key(first + count - 1)),
         )
-        with T.If(self.masks.may(place)), T.Then():
-            inside = hold(self.masks.must(place))
+        may, must = self.masks.ask(place)
+        with T.If(may), T.Then():
+            inside = hold(must)
             self._score(first, count)
             with T.If(tirx.Not(inside)), T.Then():
                 self._mask_scores(first, count)

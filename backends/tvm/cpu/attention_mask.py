@@ -14,6 +14,7 @@ from functools import singledispatch
 from typing import Any
 
 from tvm import tirx
+from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.attention_mask import (
     Alibi,
@@ -31,7 +32,7 @@ from tfgraph.backends.tvm.attention_mask import (
     nonzero,
 )
 from tfgraph.backends.tvm.attention_plan import BoundPlan, MaskPlan
-from tfgraph.backends.tvm.cpu.emit import argument, gather, i64, scalar_argument
+from tfgraph.backends.tvm.cpu.emit import argument, gather, hold, i64, loop, scalar_argument
 from tfgraph.errors import TfgraphError
 
 Expr = Any
@@ -194,13 +195,15 @@ class Masks(BoundPlan):
         """The key at this position of the walk."""
         return self._list.buffers[0][batch, position].astype("int64") if self._list else position
 
-    def may(self, tile: Tile) -> Expr:
-        """False only where no pair of the tile may attend."""
-        return tirx.all(*(mask.may(tile, own) for mask, own in self.by_pair))
-
-    def must(self, tile: Tile) -> Expr:
-        """True only where every pair of the tile may attend."""
-        return tirx.all(*(mask.must(tile, own) for mask, own in self.by_pair))
+    def ask(self, tile: Tile) -> tuple[Expr, Expr]:
+        """(may, must): false only where no pair of the tile may attend, true only where all may."""
+        asked = [
+            _ask_segments(tile, own)
+            if isinstance(mask, Segments)
+            else (mask.may(tile, own), mask.must(tile, own))
+            for mask, own in self.by_pair
+        ]
+        return tirx.all(*(may for may, _ in asked)), tirx.all(*(must for _, must in asked))
 
     def allowed(self, pair: Lanes) -> Expr:
         """Whether each lane's query may attend to the key."""
@@ -209,6 +212,27 @@ class Masks(BoundPlan):
     def values(self, pair: Lanes) -> Iterator[Expr]:
         """What each bias adds to the scores."""
         return (value(bias, pair, own) for bias, own in self.biases)
+
+
+def _ask_segments(tile: Tile, operands: Operands) -> tuple[Expr, Expr]:
+    """No pair where the ranges of the segment ids are apart, all pairs where they are one id."""
+    queries, keys = operands.buffers
+    q_low, q_high = _range(queries, tile.batch, tile.first_query, tile.last_query)
+    k_low, k_high = _range(keys, tile.batch, tile.first_key, tile.last_key)
+    may = tirx.all(q_low <= k_high, k_low <= q_high)
+    return may, tirx.all(q_low == q_high, k_low == k_high, q_low == k_low)
+
+
+def _range(ids: Any, batch: Expr, first: Expr, last: Expr) -> tuple[Expr, Expr]:
+    """The lowest and the highest of ids[batch, first .. last], as int64."""
+    low, high = (T.alloc_buffer((1,), "int64") for _ in range(2))
+    for bound in (low, high):
+        T.buffer_store(bound, ids[batch, first].astype("int64"), [0])
+    with loop(last - first) as i:
+        value = hold(ids[batch, first + i + 1].astype("int64"))
+        T.buffer_store(low, tirx.min(low[0], value), [0])
+        T.buffer_store(high, tirx.max(high[0], value), [0])
+    return low[0], high[0]
 
 
 def _element(
