@@ -105,6 +105,7 @@ class Lowering:
         """Results that several nodes share, by a key of the emitter's choice."""
         self._arrays = weights
         self._values: dict[Value, Var] = {}
+        self._matrices: dict[Value, Var] = {}
         self._kernels: dict[Any, Any] = {}
         self._calls: dict[str, list[Node]] = {}
         self._node: Node | None = None
@@ -145,6 +146,8 @@ class Lowering:
         """The Relax variable of a value; a weight in its plain layout."""
         if value in self.graph.weight_values:
             return self.weight(value)
+        if value not in self._values:
+            self._values[value] = self.reshape(self._matrices[value], value.type.shape)
         return self._values[value]
 
     def put(self, value: Value, var: Var) -> None:
@@ -153,7 +156,7 @@ class Lowering:
 
     def has(self, value: Value) -> bool:
         """Whether the value has been emitted."""
-        return value in self._values
+        return value in self._values or value in self._matrices
 
     def weight(
         self,
@@ -219,15 +222,17 @@ class Lowering:
         return self.builder.emit(relax.op.reshape(var, [self.expr(d) for d in shape]))
 
     def rows(self, value: Value) -> Var:
-        """A value [..., n] as a matrix [rows, n]."""
-        var = self.value(value)
+        """A value [..., n] as a matrix [rows, n]; the view is made once."""
         if value.type.rank == 2:
-            return var
-        return self.reshape(var, (product(value.type.shape[:-1]), value.type.shape[-1]))
+            return self.value(value)
+        if value not in self._matrices:
+            shape = product(value.type.shape[:-1]), value.type.shape[-1]
+            self._matrices[value] = self.reshape(self.value(value), shape)
+        return self._matrices[value]
 
     def put_rows(self, value: Value, var: Var) -> None:
-        """The reverse of `rows` for a result."""
-        self.put(value, var if value.type.rank == 2 else self.reshape(var, value.type.shape))
+        """The reverse of `rows` for a result; the view [..., n] is made if `value` asks for it."""
+        (self._values if value.type.rank == 2 else self._matrices)[value] = var
 
     def expr(self, dim: Dim) -> Any:
         """A dimension as a TIR expression of the symbols."""

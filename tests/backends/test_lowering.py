@@ -7,6 +7,9 @@ import pytest
 
 import tfgraph.ops as ops
 from tfgraph.api import compare
+from tfgraph.backends.tvm.cpu.kernels import CpuKernels
+from tfgraph.backends.tvm.emitters import lower
+from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.ir import Graph, rsqrt
 from tfgraph.ir.mask import alibi, causal, window
 from tfgraph.ops import Builder
@@ -58,3 +61,15 @@ def test_values_wider_than_keys_in_grouped_heads() -> None:
     report = compare(g.build(), dims={"b": 2, "s": 37})
     assert report.ok
     assert np.isfinite(report.outputs[0].max_abs)
+
+
+def test_kernels_that_share_rows_share_the_view_of_them() -> None:
+    with ops.graph("views") as g:
+        x = g.input("x", "f32", "batch", "seq", 24)
+        w, v = (g.param(name, "f32", 24, 24) for name in "wv")
+        y = ops.add_layer_norm(x, ops.linear(x, w), eps=1e-5)
+        g.output("y", ops.add_layer_norm(y, ops.linear(y, v), eps=1e-5))
+    zeros = np.zeros((24, 24), np.float32)
+    lowered = lower(g.build(), {"w": zeros, "v": zeros}, CpuKernels(cpu_machine()))
+    # The rows of x, and the result in its own shape.
+    assert str(lowered.module["main"]).count("R.reshape(") == 2

@@ -25,6 +25,10 @@ def _sigmoid(x: Any) -> Any:
     return np.where(x < 0, small, 1.0) / (1.0 + small)
 
 
+def _normal_cdf(x: Any) -> Any:
+    return np.vectorize(math.erfc, otypes=[float])(-x / math.sqrt(2.0)) / 2.0
+
+
 @dataclass(frozen=True)
 class Function:
     """The exact function, where it is tested, and the error allowed, in ulp."""
@@ -41,6 +45,7 @@ FUNCTIONS = {
     "exp2_nonpositive": Function(np.exp2, 1.5, -126.0, 0.0),
     "tanh": Function(np.tanh, 2.5),
     "erf": Function(np.vectorize(math.erf, otypes=[float]), 1.5),
+    "normal_cdf": Function(_normal_cdf, 3.0, low=0.0),
     "sigmoid": Function(_sigmoid, 2.5),
     "log": Function(np.log, 1.5),
     "rsqrt": Function(lambda x: 1.0 / np.sqrt(x), 1.6),
@@ -120,6 +125,15 @@ def test_odd_and_saturated(program: Program, name: str) -> None:
     assert np.signbit(program.call(f"{name}_1", [np.float32([-0.0])])[0])[0]
     assert (positive[x > 10] == 1.0).all()
     assert (positive[known] <= 1.0).all()
+
+
+def test_normal_cdf_is_within_its_bound_and_saturates(program: Program) -> None:
+    x = grid()
+    (y,) = program.call(f"normal_cdf_{cpu_machine().lanes}", [x])
+    known = ~np.isnan(x)
+    assert np.abs(y - _normal_cdf(x.astype(np.float64)))[known].max() <= 2e-7
+    assert (y[x < -5.4] == 0.0).all()
+    assert (y[x > 5.4] == 1.0).all()
 
 
 @pytest.mark.parametrize("payload", [0x7FC00000, 0x7FC12345, -0x3FFFFF, 0x7F800001])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm import ir, relax
 
-from tfgraph.backends.tvm.build import build_objects
+from tfgraph.backends.tvm.build import build_objects, compile_module
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.runtime.jit import Program
 
@@ -28,6 +28,18 @@ def compile_kernels(
     for name, kernel in kernels.items():
         _add_caller(builder, name, kernel, outputs)
     return Program(build_objects(builder.get(), machine or cpu_machine()), threads=threads)
+
+
+def assembly_of(kernel: Any, machine: CpuMachine) -> str:
+    """The machine code of a PrimFunc and of the call of it, as LLVM's assembly text."""
+    builder = relax.BlockBuilder()
+    _add_caller(builder, "caller", kernel, 1)
+    modules = [compile_module(builder.get(), machine).mod]
+    for module in modules:
+        if module.kind == "llvm":
+            return str(module.inspect_source("asm"))
+        modules.extend(module.imports)
+    raise AssertionError("no machine code was made")
 
 
 def objects_of(kernels: Mapping[str, Any]) -> list[bytes]:

@@ -1,7 +1,7 @@
 """Activation functions on float32 vectors, for the epilogues of kernels.
 
 The names are those of the `activation` attribute of `linear_activation`. May import:
-tfgraph.backends.tvm.cpu.vector_math, errors.
+tfgraph.backends.tvm.cpu, errors.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 from tvm import tirx
 
 from tfgraph.backends.tvm.cpu import vector_math
+from tfgraph.backends.tvm.cpu.emit import hold
 from tfgraph.errors import TfgraphError, nearest
 
 
@@ -44,7 +45,8 @@ def silu(x: Any) -> Any:
 
 def gelu(x: Any) -> Any:
     """x * Phi(x), Phi the normal distribution function (Hendrycks & Gimpel 2016)."""
-    return _like(x, 0.5) * x * (_like(x, 1.0) + vector_math.erf(x * _like(x, math.sqrt(0.5))))
+    x = hold(x)
+    return x * vector_math.normal_cdf(x)
 
 
 def gelu_tanh(x: Any) -> Any:

@@ -35,9 +35,15 @@ K_BLOCK = 128
 """Products that are summed one after another. The sums of blocks are then added, which keeps the
 rounding error of long sums near that of short ones: it grows with K_BLOCK + k / K_BLOCK, not k."""
 
-CHUNK_ROWS = 64
+CHUNK_ROWS = 16
 """Rows that a task computes of one panel: few enough to share a small GEMM among many threads, and
 to keep the results in the first-level cache for the epilogue. A multiple of every tile's rows."""
+
+AHEAD = 32
+"""How many rows of a panel the weights are fetched ahead: the CPU's own prefetching stops at every
+page, and few rows of x leave it no time to catch up."""
+
+_LINE = 16  # floats in a cache line
 
 
 def gemm(
@@ -127,36 +133,38 @@ def _emit_product(tile: Tile, x: Any, w: Any, out: Any, panel: Any, first: Any, 
                 length if blocks > 1 else k,
                 lambda r, i: x[row + r, start + i],
                 lambda i, v: w[panel, start + i, T.ramp(v * lanes, 1, lanes)],
+                ahead=lambda i: [w[panel, start + i + AHEAD, c] for c in range(0, columns, _LINE)],
             )
-            if not rest:
-                add(block, row, sums, columns)
-                return
-            with T.If(panel < whole):
+            # The first block doesn't read what it overwrites, which seldom is in a cache.
+            with T.If(block == 0):
                 with T.Then():
-                    add(block, row, sums, columns)
+                    save(row, sums, add=False)
                 with T.Else():
-                    add(block, row, sums, rest)
+                    save(row, sums, add=True)
 
         emit_row_blocks(count, tile.rows, emit)
 
-    def add(block: Any, row: Any, sums: list[list[Any]], width: int) -> None:
+    def save(row: Any, sums: list[list[Any]], *, add: bool) -> None:
+        if not rest:
+            save_columns(row, sums, columns, add=add)
+            return
+        with T.If(panel < whole):
+            with T.Then():
+                save_columns(row, sums, columns, add=add)
+            with T.Else():
+                save_columns(row, sums, rest, add=add)
+
+    def save_columns(row: Any, sums: list[list[Any]], width: int, *, add: bool) -> None:
         for r, vectors in enumerate(sums):
             for start, value in zip(range(0, width, lanes), vectors, strict=False):
-                place = [row + r, panel * columns + start]
-                part = [place[0], T.ramp(place[1], 1, lanes)]
-                if blocks > 1:
-                    inside = start + lanes <= width
-                    so_far = (
-                        out[tuple(part)]
-                        if inside
-                        else load_masked(out, place, lanes, width - start)
-                    )
-                    zero = T.broadcast(T.float32(0), lanes)
-                    value = value + T.Select(T.broadcast(block > 0, lanes), so_far, zero)
+                column = panel * columns + start
                 if start + lanes <= width:
-                    T.buffer_store(out, value, part)
+                    part = row + r, T.ramp(column, 1, lanes)
+                    T.buffer_store(out, value + out[part] if add else value, list(part))
                 else:
-                    store_masked(out, place, value, width - start)
+                    place, count = [row + r, column], width - start
+                    value = value + load_masked(out, place, lanes, count) if add else value
+                    store_masked(out, place, value, count)
 
     if blocks > 1:
         with T.serial(0, T.int64(blocks)) as block:
