@@ -24,6 +24,7 @@ def small_model() -> tfgraph.Graph:
         x = blocks.embedding(ids, 90, 32)
         layer = blocks.Layer(heads=4, kv_heads=2, ffn=64, placement="pre", softcap=30)
         x = blocks.decoder(x, 1, layer, mask=causal() & padding(keep))
+        g.output("decoded", x)
         x = blocks.encoder(x, 1, blocks.Layer(heads=2, ffn=48, norm="rms_norm", gated=True))
         g.output("hidden", x)
         g.output("logits", blocks.lm_head(x, 90))
