@@ -127,6 +127,7 @@ class Attentions:
         return {out: a.reshape(*a.shape[:2], HEADS, VALUES) for out, a in found.items()}
 
 
+@np.errstate(invalid="ignore")  # NaN and inf are among the inputs
 def attend(feeds: Mapping[str, NDArray], allowed: NDArray, added: NDArray) -> NDArray:
     """[batch, query, head, value] in float64; a query with no key gets zeros."""
     q, k, v = (

@@ -36,25 +36,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     session = Session.of(arguments)
     try:
-        code = _dispatch(arguments, session)
+        code = _outcome(arguments, session)
         sys.stdout.flush()
-    except TfgraphError as error:
-        code = session.fail(error)
     except BrokenPipeError:
-        # Whoever read the output has enough. Python would complain when it flushes at the end.
+        # Whoever read the output, be it of an error, has enough. Python would complain when it
+        # flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + signal.SIGPIPE
+    return code
+
+
+def _outcome(arguments: list[str], session: Session) -> int:
+    """Run a verb; its exit code, with errors said."""
+    try:
+        return _dispatch(arguments, session)
+    except TfgraphError as error:
+        return session.fail(error)
+    except BrokenPipeError:
+        raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        code = session.fail(_caused(f"{where}{error.strerror or error}", error))
+        return session.fail(_caused(f"{where}{error.strerror or error}", error))
     except MemoryError as error:
-        code = session.fail(_caused(f"not enough memory {error}".rstrip(), error))
+        return session.fail(_caused(f"not enough memory {error}".rstrip(), error))
     except KeyboardInterrupt:
         session.note("interrupted")
-        code = 130
+        return 130
     except Exception as error:
-        code = _unexpected(session, error)
-    return code
+        return _unexpected(session, error)
 
 
 def _unexpected(session: Session, error: Exception) -> int:
