@@ -63,9 +63,14 @@ class Executable(Protocol):
         ...
 
     def __call__(
-        self, *, dims: Mapping[str, int] | None = None, **inputs: Any
+        self,
+        /,
+        *,
+        dims: Mapping[str, int] | None = None,
+        out: Any = None,
+        **inputs: Any,
     ) -> dict[str, NDArray]:
-        """Outputs by name."""
+        """Outputs by name, those in `out` written there; see `Runnable.__call__`."""
         ...
 
     def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, NDArray]:

@@ -27,6 +27,7 @@ from tfgraph.backends.memory import Step, reference_steps, refuse_absurd_steps
 from tfgraph.ir import DType, Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate
 from tfgraph.runtime.inputs import check_inputs
+from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
 
@@ -52,13 +53,21 @@ class NumpyExecutable(Runnable):
         self.symbols = symbol_ranges(self.graph)
 
     def __call__(
-        self, *, dims: Mapping[str, int] | None = None, **inputs: Any
+        self,
+        /,
+        *,
+        dims: Mapping[str, int] | None = None,
+        out: Any = None,
+        **inputs: Any,
     ) -> dict[str, NDArray]:
-        """The outputs by name."""
+        """The outputs by name; see `Runnable.__call__`."""
+        arrays, sizes = self._checked(inputs, dims)
+        places = check_out(self.outputs, sizes, arrays, out)
         wanted = {o.value.name for o in self.graph.outputs}
-        found = {v.name: a for v, _, a in self.trace(inputs, dims, keep=wanted)}
+        found = {v.name: a for v, _, a in self._values(arrays, sizes, wanted)}
         # Copies: an output is never an input, a weight, a view of one, or another output.
-        return {o.name: np.array(found[o.value.name], order="C") for o in self.graph.outputs}
+        results = ((o.name, np.array(found[o.value.name], order="C")) for o in self.graph.outputs)
+        return deliver(results, places, out)
 
     def trace(
         self,
@@ -69,11 +78,20 @@ class NumpyExecutable(Runnable):
         """Every value in order with the node that made it, inputs and parameters first; only those
         named in `keep` where it is given. Raises TfgraphError at a node that does not fit into
         memory, before anything is computed."""
+        yield from self._values(*self._checked(inputs, dims), keep)
+
+    def _checked(
+        self, inputs: Mapping[str, NDArray], dims: Mapping[str, int] | None
+    ) -> tuple[dict[str, NDArray], dict[str, int]]:
         constraints = [str(c) for c in constraints_of(self.graph)]
-        arrays, sizes = check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
+        return check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
+
+    def _values(
+        self, arrays: Mapping[str, NDArray], sizes: Mapping[str, int], keep: set[str] | None
+    ) -> Iterator[tuple[Value, Node | None, NDArray]]:
         refuse_absurd_steps(self._steps, sizes)
-        arrays |= {p.value.name: self.weights[p.value.name] for p in self.graph.params}
-        given = {name: FloatArray(self._wide(array)) for name, array in arrays.items()}
+        weights = {p.value.name: self.weights[p.value.name] for p in self.graph.params}
+        given = {n: FloatArray(self._wide(array)) for n, array in {**arrays, **weights}.items()}
         sources = [i.value for i in self.graph.inputs] + [p.value for p in self.graph.params]
         for value in sources:
             if keep is None or value.name in keep:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from helpers.contract import WEIGHTS, compile_small, contract_graph, feeds, meaning
 from helpers.contract_refused import MEANINGLESS, REFUSED
+from helpers.foreign import Foreign
 from helpers.tolerance import assert_close
 
 import tfgraph
@@ -222,19 +223,6 @@ def repeated(x: NDArray) -> NDArray:
 
 class Matrix(np.ndarray):  # type: ignore[type-arg]
     """A subclass, whose results must be plain arrays all the same."""
-
-
-class Foreign:
-    """A tensor of another library, which offers DLPack alone."""
-
-    def __init__(self, x: NDArray) -> None:
-        self.x = x
-
-    def __dlpack__(self, **kwargs: Any) -> Any:
-        return self.x.__dlpack__(**kwargs)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self.x.__dlpack_device__()
 
 
 LAYOUTS = [strided, reversed_, transposed, read_only, unaligned, offset, repeated]

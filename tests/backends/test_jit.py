@@ -250,23 +250,6 @@ def test_misuse_is_reported() -> None:
         program.call("main", [])
 
 
-def test_threads_default_to_what_the_process_may_use(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("_CGROUP", "_TOPOLOGY"):
-        monkeypatch.setattr(cores, name, tmp_path)
-    monkeypatch.setattr(cores, "available_cores", lambda: [0, 1, 2, 3])
-    assert cores.default_threads() == 4
-    for cpu in range(4):
-        (tmp_path / f"cpu{cpu}/topology").mkdir(parents=True)
-        siblings = tmp_path / f"cpu{cpu}/topology/thread_siblings_list"
-        siblings.write_text(f"{cpu % 2},{cpu % 2 + 2}\n")
-    assert cores.default_threads() == 2
-    for quota, want in [("max 100000", 2), ("150000 100000", 1), ("20000 100000", 1)]:
-        (tmp_path / "cpu.max").write_text(quota + "\n")
-        assert cores.default_threads() == want
-
-
 def test_running_leaves_the_affinity_of_the_caller_alone() -> None:
     one = {min(os.sched_getaffinity(0))}
     seen: list[set[int]] = []

@@ -91,6 +91,7 @@ REFUSED: list[tuple[dict[str, Any], Any, str, str | None]] = [
         None,
     ),
     (changed(x=np.zeros((2, 3, 9), np.float32)), 1, "axis 2 of 'x' is 9, expected 8", None),
+    (changed(x=ANY[..., :0]), 1, "axis 2 of 'x' is 0, expected 8", None),
     (feeds(17, 3), 1, "batch is 17 in axis 0 of 'ids', expected 1 to 16", None),
     (feeds(2, 201), 1, "seq is 201 in axis 1 of 'ids', expected 1 to 200", None),
     (

@@ -6,11 +6,17 @@ them. May import: the standard library.
 
 from __future__ import annotations
 
+import operator
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-_TOPOLOGY = Path("/sys/devices/system/cpu")
-_CGROUP = Path("/sys/fs/cgroup")
+from tfgraph.errors import TfgraphError
+from tfgraph.runtime.groups import groups, text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -34,31 +40,43 @@ def available_cores() -> list[int]:
     return list(range(os.cpu_count() or 1))
 
 
-def default_threads() -> int:
-    """One thread a physical core, no more than the CPU quota pays for; at least 1."""
-    cores = {_siblings(cpu) for cpu in available_cores()}
-    quota = _quota()
-    return max(1, len(cores) if quota is None else min(len(cores), int(quota)))
-
-
-def _siblings(cpu: int) -> str:
-    """The hyper-threads that share a core with `cpu`, as the kernel lists them; else its number."""
-    try:
-        return (_TOPOLOGY / f"cpu{cpu}/topology/thread_siblings_list").read_text().strip()
-    except OSError:
-        return str(cpu)
-
-
-def _quota() -> float | None:
-    """CPUs that the control group grants (version 2 or 1), or None where there is no limit."""
-    try:
-        quota, period = (_CGROUP / "cpu.max").read_text().split()
-        return None if quota == "max" else int(quota) / int(period)
-    except (OSError, ValueError):
-        pass
-    try:
-        quota = (_CGROUP / "cpu/cpu.cfs_quota_us").read_text()
-        period = (_CGROUP / "cpu/cpu.cfs_period_us").read_text()
-        return int(quota) / int(period) if int(quota) > 0 else None
-    except (OSError, ValueError):
+def check_threads(threads: int | None) -> int | None:
+    """`threads` if that many may run. Raises TfgraphError unless it is None or from 1 to the number
+    of CPUs that this process may use: each is a thread of the system."""
+    if threads is None:
         return None
+    most = len(available_cores())
+    try:
+        count = operator.index(threads)
+    except TypeError:
+        count = 0
+    if not 1 <= count <= most:
+        raise TfgraphError(
+            f"threads: expected 1 to {most}, the CPUs this process may use; got {threads!r}"
+        )
+    return count
+
+
+def default_threads(root: Path = Path("/")) -> int:
+    """One thread a physical core, no more than the CPU quota pays for; at least 1. `root` is where
+    the system's files are."""
+    cores = {_siblings(cpu, root) for cpu in available_cores()}
+    return max(1, min([len(cores), *map(int, _quotas(root))]))
+
+
+def _siblings(cpu: int, root: Path) -> str:
+    """The hyper-threads that share a core with `cpu`, as the kernel lists them; else its number."""
+    listed = text(root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    return listed.strip() or str(cpu)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The CPUs that each control group grants which has a limit: time a period / the period."""
+    for version, folder in groups("cpu", root):
+        if version == 2:
+            words = text(folder / "cpu.max").split()  # "max 100000" where there is no limit
+        else:
+            files = ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # -1 where there is no limit
+            words = [text(folder / name).strip() for name in files]
+        if len(words) == 2 and all(word.isdecimal() and int(word) for word in words):
+            yield int(words[0]) / int(words[1])

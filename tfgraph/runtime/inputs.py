@@ -1,6 +1,6 @@
 """The check of a call's inputs: the same errors, in the same words, on every backend.
 
-May import: numpy, sizes, errors.
+May import: numpy, arrays, sizes, errors.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
+from tfgraph.runtime.arrays import as_array
 from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes, evaluate
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def check_inputs(
 
     Nothing is converted: an array has the port's dtype in this machine's byte order, or it is
     refused; its strides and alignment may be any. Raises TfgraphError for a wrong or missing name,
-    dtype, shape, size or id, in this order.
+    dtype, shape, size, bool or id, in this order.
     """
     names = [port.name for port in ports]
     for name in given:
@@ -40,6 +41,7 @@ def check_inputs(
     shapes = {name: array.shape for name, array in arrays.items()}
     sizes = bind_sizes(ports, shapes, symbols, constraints, check_dims(dims, symbols))
     for port in ports:
+        _check_bools(port, arrays[port.name])
         _check_ids(port, arrays[port.name], sizes)
     return arrays, sizes
 
@@ -58,32 +60,19 @@ def check_dims(dims: Mapping[str, int] | None, symbols: Iterable[str]) -> dict[s
     return sizes
 
 
-_NUMPY: tuple[type, ...] = (np.ndarray, np.generic)
-
-
 def _array(port: Port, inputs: Mapping[str, Any]) -> Array:
     if port.name not in inputs:
         raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
-    given: Any = inputs[port.name]
-    array: Array = np.asarray(given) if isinstance(given, _NUMPY) else _dlpack(port, given)
-    if str(array.dtype) != port.dtype:  # another byte order shows as '>f4'
-        raise TfgraphError(
-            f"input '{port.name}' is {array.dtype}, expected {port.dtype}",
-            hint=f"convert it with .astype('{port.dtype}')",
-        )
-    return array
+    return as_array(inputs[port.name], f"input '{port.name}'", port.dtype)
 
 
-def _dlpack(port: Port, given: Any) -> Array:
-    if not hasattr(given, "__dlpack__"):
+def _check_bools(port: Port, array: Array) -> None:
+    """NumPy takes any byte but 0 as true, compiled code only 1."""
+    if port.dtype == "bool" and array.size and array.view(np.uint8).max() > 1:
         raise TfgraphError(
-            f"input '{port.name}' is a {type(given).__name__}, expected an array",
-            hint="NumPy arrays and DLPack tensors are taken",
+            f"input '{port.name}' holds a byte that is neither 0 nor 1, expected bool",
+            hint="make it of the bytes by != 0, not by .view(bool)",
         )
-    try:
-        return np.from_dlpack(given)
-    except (BufferError, RuntimeError, TypeError, ValueError) as cause:
-        raise TfgraphError(f"input '{port.name}' cannot be read as an array: {cause}") from cause
 
 
 def _check_ids(port: Port, array: Array, sizes: Mapping[str, int]) -> None:

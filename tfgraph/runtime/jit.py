@@ -7,21 +7,19 @@ the standard library, tfgraph.errors.
 
 from __future__ import annotations
 
-import ctypes
-import importlib.util
 import math
 import os
 import threading
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import tvm_ffi
 from tvm_ffi_orcjit import ExecutionSession
 
-from tfgraph.errors import MissingTool, TfgraphError
-from tfgraph.runtime.cores import available_cores, default_threads
+from tfgraph.errors import TfgraphError
+from tfgraph.runtime.cores import check_threads, default_threads
+from tfgraph.runtime.launchers import LOADING, launchers
+from tfgraph.runtime.library import load_tvm_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,48 +32,49 @@ ALIGNMENT = 64
 """Bytes. Kernels load whole cache lines, so every buffer they see starts at a multiple of this."""
 
 _CPU, _NAIVE_ALLOCATOR = 1, 1  # the DLPack device type, and the allocator that keeps no free lists
-_SHARE_ALL_CORES = -3  # thread-pool mode: the workers float over the cores that are listed
 
 
 class Program:
     """Loaded object files, whose functions run on `threads` threads each.
 
-    Any number of Python threads may call it at once: each gets a virtual machine and a thread pool
-    of its own, and the GIL is free while kernels run. The same inputs give the same bits at every
-    thread count.
+    Any number of Python threads may call it at once, and the GIL is free while kernels run; see
+    `tfgraph.runtime.launchers`. The same inputs give the same bits at every thread count.
     """
 
-    def __init__(self, objects: Sequence[bytes], threads: int | None = None) -> None:
-        """Link `objects`; `threads` defaults to the physical cores this process may use."""
-        cores = len(available_cores())
-        if threads is not None and not 1 <= threads <= cores:
-            raise TfgraphError(
-                f"threads: expected 1 to {cores}, the CPUs this process may use; got {threads}"
-            )
-        self.threads = threads or default_threads()
-        _load_runtime()
-        # The session asks a C++ compiler for its libraries; our objects need none, so name none.
-        self._session: Any = ExecutionSession()
-        self._library: Any = self._session.load_module(list(objects), cxx="no-compiler-needed")
-        self._local: threading.local | None = threading.local()
+    def __init__(
+        self, objects: Sequence[bytes], threads: int | None = None, name: str = "this program"
+    ) -> None:
+        """Link `objects`; `threads` defaults to the physical cores this process may use, and
+        `name` is what errors call it. Raises TfgraphError for more threads than CPUs."""
+        self.threads = check_threads(threads) or default_threads()
+        self.name = name
+        self._process = os.getpid()
+        load_tvm_runtime()
+        self._launch = launchers(self.threads)
+        self._code: _Code | None = _Code(objects, name)
 
     def call(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
         """The results of `function` as arrays that the caller owns.
 
         Arrays are passed without a copy where they are aligned, contiguous and writable (see
         `as_tensor`, which also saves the conversion of arguments used again and again). Their
-        dtypes and shapes must be right: check them before.
+        dtypes and shapes must be right: check them before. Raises TfgraphError where it is closed,
+        and in a process that was forked after it was loaded.
         """
-        run = self._function(function)
-        converted = [_argument(arg) for arg in args]
-        _use_threads(self.threads)
-        result = run(*converted)
-        results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
-        return [np.from_dlpack(tensor) for tensor in results]
+        if os.getpid() != self._process:
+            raise TfgraphError(
+                f"{self.name} was loaded before this process was forked off",
+                hint="load it in this process, or start processes by 'spawn' instead of 'fork'",
+            )
+        code = self._code
+        if code is None:
+            raise TfgraphError(f"{self.name} is closed")
+        results: list[Array] = self._launch(code.run, function, args)
+        return results
 
     def close(self) -> None:
         """Free the code; calls under way in other threads still finish."""
-        self._local = self._library = self._session = None
+        self._code = None
 
     def __enter__(self) -> Program:
         return self
@@ -83,22 +82,38 @@ class Program:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+
+class _Code:
+    """Linked code. One virtual machine must never serve two threads, so each has one of its own."""
+
+    def __init__(self, objects: Sequence[bytes], name: str) -> None:
+        self._name = name
+        self._local = threading.local()
+        with LOADING:
+            # The session asks a C++ compiler for its libraries; our objects need none: name none.
+            self._session: Any = ExecutionSession()
+            self._library: Any = self._session.load_module(list(objects), cxx="no-compiler-needed")
+
+    def run(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
+        """See `Program.call`."""
+        result = self._function(function)(*map(_argument, args))
+        results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
+        return [np.from_dlpack(tensor) for tensor in results]
+
     def _function(self, name: str) -> Any:
-        """`name` in this thread's virtual machine. One machine must never serve two threads."""
-        local, library = self._local, self._library
-        if local is None or library is None:
-            raise TfgraphError("this program is closed")
-        functions: dict[str, Any] | None = getattr(local, "functions", None)
+        """`name` in this thread's virtual machine."""
+        functions: dict[str, Any] | None = getattr(self._local, "functions", None)
         if functions is None:
-            machine = library["vm_load_executable"]()
-            machine["vm_initialization"](_CPU, 0, _NAIVE_ALLOCATOR)
-            local.machine = machine
-            local.functions = functions = {}
+            with LOADING:
+                machine = self._library["vm_load_executable"]()
+                machine["vm_initialization"](_CPU, 0, _NAIVE_ALLOCATOR)
+            self._local.machine = machine
+            self._local.functions = functions = {}
         if name not in functions:
             try:
-                functions[name] = local.machine[name]
+                functions[name] = self._local.machine[name]
             except AttributeError as error:
-                raise TfgraphError(f"the compiled program has no function '{name}'") from error
+                raise TfgraphError(f"{self._name} has no function '{name}'") from error
         return functions[name]
 
 
@@ -129,36 +144,3 @@ def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
     return memory[start : start + size].view(dtype).reshape(shape)
-
-
-@cache
-def _load_runtime() -> None:
-    """Load TVM's runtime library, which registers the virtual machine, without importing tvm."""
-    # Otherwise TVM changes the affinity of the threads that call it. Read at each configuration.
-    os.environ["TVM_BIND_THREADS"] = "0"
-    package = importlib.util.find_spec("tvm")
-    if package is None or package.origin is None:
-        raise MissingTool("TVM's runtime is not installed", hint="pip install apache-tvm")
-    library = Path(package.origin).parent / "lib" / "libtvm_runtime.so"
-    try:
-        ctypes.CDLL(str(library), ctypes.RTLD_GLOBAL)
-    except OSError as error:
-        raise MissingTool(f"TVM's runtime library cannot be loaded: {error}") from error
-
-
-_pool = threading.local()
-
-
-def _use_threads(count: int) -> None:
-    """Let parallel kernels that this thread calls run on `count` threads.
-
-    TVM gives each calling thread a pool of its own, whose size the first configuration fixes and
-    later ones can only lower: so the first asks for every core, and workers not needed sleep.
-    """
-    if getattr(_pool, "count", None) == count:
-        return
-    configure = tvm_ffi.get_global_func("runtime.config_threadpool")
-    counts = (count,) if hasattr(_pool, "count") else (max(count, default_threads()), count)
-    for n in counts:
-        configure(_SHARE_ALL_CORES, n, [str(core) for core in range(n)])
-    _pool.count = count

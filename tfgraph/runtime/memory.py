@@ -1,6 +1,6 @@
 """The memory that is free, and the refusal of a size that does not fit, before any is taken.
 
-May import: the standard library, errors.
+May import: the standard library, groups, errors.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import Location, TfgraphError
+from tfgraph.runtime.groups import groups, text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -65,30 +66,15 @@ def shown(size: int) -> str:
 
 def _left_in_groups(root: Path) -> Iterator[int]:
     """What is left of each group's limit, the groups around it included."""
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
-            continue
-        base = root / "sys/fs/cgroup" / ("memory" if controllers else "")
-        limit, use, reclaimable = _V1 if controllers else _V2
-        group = base / path.lstrip("/")
-        for folder in (group, *group.parents):
-            most, now = _text(folder / limit).strip(), _text(folder / use).strip()
-            if most.isdecimal() and now.isdecimal():  # "max" where there is no limit
-                cached = _fields(folder / "memory.stat").get(reclaimable, 0)
-                yield int(most) - int(now) + cached
-            if folder == base:
-                break
+    for version, folder in groups("memory", root):
+        limit, use, reclaimable = _V1 if version == 1 else _V2
+        most, now = text(folder / limit).strip(), text(folder / use).strip()
+        if most.isdecimal() and now.isdecimal():  # "max" where there is no limit
+            cached = _fields(folder / "memory.stat").get(reclaimable, 0)
+            yield int(most) - int(now) + cached
 
 
 def _fields(path: Path) -> dict[str, int]:
     """The lines `name number` of a file."""
-    words = [line.split() for line in _text(path).splitlines()]
+    words = [line.split() for line in text(path).splitlines()]
     return {w[0]: int(w[1]) for w in words if len(w) > 1 and w[1].isdecimal()}
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

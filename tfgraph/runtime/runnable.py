@@ -35,8 +35,25 @@ class Runnable(ABC):
     symbols: Mapping[str, SymbolRange]
 
     @abstractmethod
-    def __call__(self, *, dims: Mapping[str, int] | None = None, **inputs: Any) -> dict[str, Array]:
-        """The outputs by name; `dims` gives the sizes of symbols that no input's shape tells."""
+    def __call__(
+        self,
+        /,
+        *,
+        dims: Mapping[str, int] | None = None,
+        out: Any = None,
+        **inputs: Any,
+    ) -> dict[str, Array]:
+        """Run on arrays by input name; the outputs by name.
+
+        Inputs are NumPy arrays or DLPack tensors in the CPU's memory, of the dtype that the port
+        names; where their bytes lie in a way that kernels can't read, they are copied. `dims` gives
+        the sizes of symbols that no input's shape tells.
+
+        Outputs are new arrays, which belong to the caller. Those named in `out` are written to the
+        arrays it gives, by a copy when all is computed, and these are what is returned: writable,
+        of the output's dtype and of its shape at this call's sizes, apart from the inputs and from
+        each other. Raises TfgraphError for a wrong or missing name, dtype, shape, size or id.
+        """
 
     def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
         """Inputs from the model's generators, at its example sizes unless `dims` says others."""

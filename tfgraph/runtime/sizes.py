@@ -99,6 +99,11 @@ def bind_sizes(
                 if known != size:
                     raise TfgraphError(f"{dim} is {known} in {source[dim]}, but {size} in {here}")
                 source.setdefault(dim, here)
+    for port in inputs:
+        for axis, (dim, size) in enumerate(zip(port.shape, shapes[port.name], strict=True)):
+            found = _solve(dim, size, sizes)
+            sizes |= found
+            source |= dict.fromkeys(found, f"axis {axis} of '{port.name}'")
     for name, bounds in symbols.items():
         if name not in sizes:
             raise TfgraphError(
@@ -118,6 +123,18 @@ def bind_sizes(
     for text in constraints:
         _check_constraint(text, sizes, source)
     return sizes
+
+
+def _solve(dim: int | str, size: int, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The one symbol of `dim` that is not known yet, where dim = a symbol + b: `past + seq` gives
+    past once seq is known. Whether dim is of that form shows when its size is checked."""
+    unknown = set(_SYMBOL.findall(str(dim))) - set(sizes)
+    if len(unknown) != 1:
+        return {}
+    (name,) = unknown
+    base, next_ = (evaluate(dim, {**sizes, name: value}) for value in (0, 1))
+    slope = next_ - base
+    return {name: (size - base) // slope} if slope else {}
 
 
 def _check_constraint(text: str, sizes: Mapping[str, int], source: Mapping[str, str]) -> None:

@@ -1,0 +1,63 @@
+"""What a caller gives for an array, read as NumPy reads it or refused: never misread, converted or
+copied. May import: numpy, errors.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_MASKED: tuple[type, ...] = (np.ma.MaskedArray,)
+_KNOWN: tuple[type, ...] = (np.ndarray, np.generic)
+
+# Device types of DLPack: those whose memory the CPU reads (its own, and what CUDA and ROCm pin),
+# and the names of others.
+_READABLE = {1, 3, 11}
+_DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA", 14: "oneAPI"}
+
+
+def as_array(given: Any, what: str, dtype: str) -> Array:
+    """The memory of a NumPy array or scalar or of a DLPack tensor, as a plain array.
+
+    It has that dtype in this machine's byte order; its strides and alignment may be any. `what` is
+    what errors call it. Raises TfgraphError for anything else.
+    """
+    if isinstance(given, _MASKED):
+        raise TfgraphError(
+            f"{what} is a masked array, whose mask would be lost",
+            hint="fill it with .filled(VALUE), and pass the mask as an input of its own",
+        )
+    array = np.asarray(given) if isinstance(given, _KNOWN) else _dlpack(given, what)
+    if str(array.dtype) != dtype:  # another byte order shows as '>f4'
+        raise TfgraphError(
+            f"{what} is {array.dtype}, expected {dtype}",
+            hint=f"convert it with .astype('{dtype}')",
+        )
+    return array
+
+
+def _dlpack(given: Any, what: str) -> Array:
+    if not hasattr(given, "__dlpack__"):
+        raise TfgraphError(
+            f"{what} is a {type(given).__name__}, expected an array",
+            hint="NumPy arrays and DLPack tensors are taken",
+        )
+    try:
+        # Asked here: NumPy reads the memory of a device's tensor as it were its own.
+        device = int(given.__dlpack_device__()[0])
+        if device not in _READABLE:
+            raise TfgraphError(
+                f"{what} is on a device, {_DEVICES.get(device, f'DLPack type {device}')}; "
+                "expected memory of the CPU",
+                hint="copy it first, in PyTorch by .cpu()",
+            )
+        return np.from_dlpack(given)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as cause:
+        raise TfgraphError(
+            f"{what} cannot be read as an array: {cause}", hint="pass it as a NumPy array"
+        ) from cause

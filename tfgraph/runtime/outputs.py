@@ -1,0 +1,113 @@
+"""`out=`: arrays of the caller that results are written to. The same on every backend.
+
+They are written when everything is computed, so a call that fails leaves them as they were. May
+import: numpy, arrays, sizes, errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError, nearest
+from tfgraph.runtime.arrays import as_array
+from tfgraph.runtime.sizes import evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tfgraph.runtime.sizes import Port
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+_PATIENCE = 10_000
+"""How many candidates NumPy may try to tell whether two arrays share an element: for interleaved
+windows a few; beyond that they are taken to share one."""
+
+
+def check_out(
+    ports: Sequence[Port], sizes: Mapping[str, int], inputs: Mapping[str, Array], out: Any
+) -> dict[str, Array]:
+    """The arrays to write to by output name: none where `out` is None, else those it gives.
+
+    Raises TfgraphError for a name that is no output, for what is no writable array of the output's
+    dtype and of its shape at these sizes, and where it shares memory with an input, with another of
+    them or with itself.
+    """
+    if out is None:
+        return {}
+    if not isinstance(out, Mapping):
+        kind = type(out).__name__
+        raise TfgraphError(f"out is a {kind}, expected a mapping from output names to arrays")
+    given = cast("Mapping[str, Any]", out)
+    names = [port.name for port in ports]
+    for name in given:
+        if name not in names:
+            hint = nearest(name, names) or f"it has {', '.join(names)}"
+            raise TfgraphError(f"the model has no output '{name}'", hint=hint)
+    places = {
+        port.name: _place(port, sizes, given[port.name]) for port in ports if port.name in given
+    }
+    taken = [(f"input '{name}'", array) for name, array in inputs.items()]
+    for name, array in places.items():
+        for what, other in taken:
+            if _share(array, other):
+                raise TfgraphError(
+                    f"out '{name}' shares memory with {what}", hint="pass an array of its own"
+                )
+        taken.append((f"out '{name}'", array))
+    return places
+
+
+def deliver(
+    results: Iterator[tuple[str, Array]], places: Mapping[str, Array], out: Mapping[str, Any] | None
+) -> dict[str, Array]:
+    """The results by name, those in `out` written there and given back as the caller's objects."""
+    delivered: dict[str, Array] = {}
+    for name, result in results:
+        if out is not None and name in places:
+            np.copyto(places[name], result)
+            delivered[name] = out[name]
+        else:
+            delivered[name] = result
+    return delivered
+
+
+def _place(port: Port, sizes: Mapping[str, int], given: Any) -> Array:
+    what = f"out '{port.name}'"
+    if isinstance(given, np.generic):
+        raise TfgraphError(f"{what} is a scalar, expected an array", hint="numpy.empty(()) is one")
+    array = as_array(given, what, port.dtype)
+    shape = tuple(evaluate(dim, sizes) for dim in port.shape)
+    if array.shape != shape:
+        raise TfgraphError(
+            f"{what} has shape {list(array.shape)}, expected {list(shape)}", hint=f"it is {port}"
+        )
+    if not array.flags.writeable:
+        raise TfgraphError(f"{what} is read-only", hint="pass an array that may be written")
+    if _repeats(array):
+        raise TfgraphError(
+            f"{what} has elements that share memory, by its strides {list(array.strides)}",
+            hint=f"pass numpy.empty({shape}, '{port.dtype}')",
+        )
+    return array
+
+
+def _repeats(array: Array) -> bool:
+    """Whether elements may overlap: each stride must step over what the smaller ones span."""
+    span = array.itemsize
+    axes = [(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1]
+    for stride, size in sorted(axes):
+        if stride < span:
+            return True
+        span += stride * (size - 1)
+    return False
+
+
+def _share(one: Array, other: Array) -> bool:
+    try:
+        return np.shares_memory(one, other, max_work=_PATIENCE)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
