@@ -33,6 +33,18 @@ def numpy_side(folder: Path, workload: Workload, threads: int) -> Forward:
     return lambda: model(*inputs.values())
 
 
+def plain_side(folder: Path, workload: Workload, threads: int) -> Forward:
+    """numpy_plain.py, likewise."""
+    from numpy_bert import Config
+    from numpy_plain import PlainBert
+
+    config = Config(workload.layers, workload.width, workload.heads, workload.ffn)
+    with np.load(folder / WEIGHTS) as weights:
+        model = PlainBert(config, weights)
+    inputs = workload.inputs()
+    return lambda: model(*inputs.values())
+
+
 def tfgraph_side(folder: Path, workload: Workload, threads: int) -> Forward:
     """The artifact."""
     from tfgraph import load
@@ -55,7 +67,12 @@ def peak_side(folder: Path, workload: Workload, threads: int) -> Forward:
     return forward
 
 
-SIDES = {"numpy": numpy_side, "tfgraph": tfgraph_side, "peak": peak_side}
+SIDES = {
+    "numpy": numpy_side,
+    "numpy-plain": plain_side,
+    "tfgraph": tfgraph_side,
+    "peak": peak_side,
+}
 
 
 def main() -> None:

@@ -12,18 +12,22 @@ import numpy as np
 import pytest
 from helpers.tolerance import GELU, assert_within
 
-SOURCE = Path(__file__).parents[2] / "benchmarks" / "numpy_bert.py"
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="module")
 def numpy_bert() -> Any:
-    spec = importlib.util.spec_from_file_location("numpy_bert", SOURCE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["numpy_bert"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+    return load("numpy_bert")
 
 
 def erf(x: Any) -> Any:
@@ -80,6 +84,9 @@ def test_it_computes_bert(numpy_bert: Any, batch: int, length: int) -> None:
         found = model(ids, keep, types)
         assert found.dtype == np.float32
         assert_within(found, expected, 8 * GELU)  # two layers, each a sum of 50 of them
+        plain = load("numpy_plain").PlainBert(config, weights)(ids, keep, types)
+        assert plain.dtype == np.float32
+        assert_within(plain, expected, 8 * GELU)
     again = model(ids, mask, types)
     assert not np.array_equal(again, found) or mask.all()  # a mask that hides keys is heeded
 
