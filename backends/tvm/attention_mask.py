@@ -27,8 +27,8 @@ _TRUE, _FALSE = tirx.const(True, "bool"), tirx.const(False, "bool")
 
 @dataclass(frozen=True)
 class Parameter:
-    """An array argument: `shape` names batch, heads, queries, keys or distances (queries + keys - 1:
-    as many as there are between queries and keys), or gives numbers."""
+    """An array argument: `shape` names batch, heads, queries, keys or distances (of which there are
+    queries + keys - 1), or gives numbers."""
 
     name: str
     shape: tuple[str | int, ...]
@@ -299,7 +299,7 @@ class Alibi(Bias):
 
 @dataclass(frozen=True)
 class ByDistance(Bias):
-    """bias[head, j - i + queries - 1]: one number for each distance, whatever depends on no more."""
+    """bias[head, j - i + queries - 1]: a number for each distance between a key and a query."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:

@@ -22,6 +22,7 @@ from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormS
 from tfgraph.backends.tvm.lower import Lowered, Lowering, emitter
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import (
+    Attr,
     DType,
     Exact,
     Graph,
@@ -333,7 +334,7 @@ def _by_distance(low: Lowering, mask: masks.Relative, queries: Dim, keys: Dim) -
         type_ = TensorType(DType.float32, (_ONE, heads, _ONE, count))
         zeros, added = Value("zeros", type_), Value("by_distance", type_)
         last = replace(mask, offset=(mask.offset or as_dim(0)) + queries - 1)
-        attrs = {"shape": type_.shape, "value": exact(0), "dtype": type_.dtype}
+        attrs: dict[str, Attr] = {"shape": type_.shape, "value": exact(0), "dtype": type_.dtype}
         low.emit_generic(Node("full", (), (zeros,), attrs))
         low.emit_generic(Node("mask", (zeros, last), (added,), {}))
         low.shared[key] = low.reshape(low.value(added), (heads, count))

@@ -43,7 +43,7 @@ def matmul(
 
     The shapes `a` (..., m, k) and `b` (..., k, n) give a fixed dimension as a number and a symbolic
     one by a name; equal names are equal dimensions. Batch dimensions broadcast as in NumPy, where
-    only a literal 1 does. With `skip_zeros` the terms where a is 0 are left out, whatever b is there.
+    only a literal 1 does. With `skip_zeros` the terms where a is 0 are left out, whatever b is.
     Arguments in order: a, b, out.
     """
     if min(len(a), len(b)) < 2 or a[-1] != b[-2]:
