@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tfgraph.ir import Dim, Graph, Node, Value, as_dim, dim_max, product
-from tfgraph.ops import expand
+from tfgraph.ops import expand, find_op
+from tfgraph.ops.evaluate import Unexpandable
 from tfgraph.runtime.memory import refuse_absurd
 
 _ZERO = as_dim(0)
@@ -35,8 +36,18 @@ def reference_steps(graph: Graph, exact: bool = False) -> list[Step]:
         narrow = [v for v in (*node.inputs, *node.outputs) if v.type.dtype.is_float and not exact]
         return _sum(_bytes(v, 64) for v in narrow if v.type.dtype.bits < 64)
 
-    expanded = expand(graph)
+    expanded = _parts(graph)
     return _steps(expanded, expanded.nodes, stored, widened)
+
+
+def _parts(graph: Graph) -> Graph:
+    """The graph with composite ops as their parts, but those whose bodies take arrays alone."""
+    whole: set[str] = set()
+    while True:
+        try:
+            return expand(graph, lambda n: find_op(n.op).kind == "composite" and n.op not in whole)
+        except Unexpandable as error:
+            whole.add(error.node.op)
 
 
 def compiled_steps(graph: Graph) -> list[Step]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfgraph.ir import Output, Value
 from tfgraph.ops import find_op
-from tfgraph.passes.draft import prune
+from tfgraph.passes.draft import prune, renamed, says
 from tfgraph.passes.pipeline import Pass, register_pass
 from tfgraph.passes.rewrite import Rewrites
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 @register_pass
 class CommonSubexpressions(Pass):
-    """Nodes that apply the same op to the same operands become one: the first, under its name."""
+    """Nodes that apply the same op to the same operands become one: the first, under its name or
+    that of the one that says more (a label, rather than a number)."""
 
     name = "cse"
 
@@ -39,6 +40,12 @@ class CommonSubexpressions(Pass):
                 same.update(zip(node.outputs, known.outputs, strict=True))
         if not same:
             return Rewrites(graph)
+        final: dict[Value, Value] = {}
+        for gone, kept in same.items():
+            if says(gone) > says(final.get(kept, kept)):
+                final[kept] = gone
+        nodes = [renamed(node, final) for node in nodes]
+        same = {gone: final.get(kept, kept) for gone, kept in same.items()} | final
         outputs = tuple(Output(o.name, same.get(o.value, o.value)) for o in graph.outputs)
         merged = replace(graph, nodes=tuple(nodes), outputs=outputs)
         return Rewrites(merged, {"merged": len(graph.nodes) - len(nodes)})

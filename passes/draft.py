@@ -63,21 +63,21 @@ class Draft:
             for node in (*self._made_by(value), *self.users.get(value, ()))
             if id(node) not in gone
         }
-        renamed = {key: _renamed(node, final) for key, node in touched.items()}
+        again = {key: renamed(node, final) for key, node in touched.items()}
 
         def kept(nodes: Iterable[Node]) -> list[Node]:
-            return [renamed.get(id(n), n) for n in nodes if id(n) not in gone]
+            return [again.get(id(n), n) for n in nodes if id(n) not in gone]
 
         last = next(i for i, node in enumerate(self.nodes) if node is root)
         first = next(i for i, n in enumerate(self.nodes) if id(n) in gone)
-        added = [_renamed(node, final) for node in made]
+        added = [renamed(node, final) for node in made]
         window = _in_order([*kept(self.nodes[first:last]), *added])
 
         before = kept(self.nodes[:first])
         self.nodes = [*before, *window, *kept(self.nodes[last:])]
         for node in (*gone.values(), *touched.values()):
             self._unlink(node)
-        for node in (*added, *renamed.values()):
+        for node in (*added, *again.values()):
             self._link(node)
         self.outputs = tuple(Output(o.name, final.get(o.value, o.value)) for o in self.outputs)
         self.output_values = frozenset(o.value for o in self.outputs)
@@ -98,7 +98,7 @@ class Draft:
         for old, value in new.items():
             if value in final:  # it replaces two
                 final[old] = final[value]
-            elif value in fresh or (value in self.producer and _says(value) < _says(old)):
+            elif value in fresh or (value in self.producer and says(value) < says(old)):
                 final[value] = old
             else:
                 final[old] = value
@@ -166,12 +166,14 @@ def prune(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(reversed(kept)), params=params)
 
 
-def _says(value: Value) -> int:
+def says(value: Value) -> int:
     """How much a name tells a reader: `layers.0.context`, then `12`, then `12~1`."""
     return 0 if "~" in value.name else 1 if value.name.isdigit() else 2
 
 
-def _renamed(node: Node, final: Mapping[Value, Value]) -> Node:
+def renamed(node: Node, final: Mapping[Value, Value]) -> Node:
+    """The node with the values of `final` in place of their keys."""
+
     def name(value: Value) -> Value:
         return final.get(value, value)
 

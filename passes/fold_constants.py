@@ -5,7 +5,8 @@ computed from weights alone stays in the graph, so that the text needs no bytes;
 computes it once, when it makes an artifact.
 
 Legal where the result is exact: sums, differences and products of rationals, products with roots,
-quotients by a rational other than 0; of integers only where no division is left over.
+quotients by a rational other than 0. Integers that would wrap around stay, and so do floats that
+would overflow, lose digits as subnormal numbers, or be -0, which no exact number is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfgraph.ir import Exact, Value, exact
+from tfgraph.ir.legal import is_normal
 from tfgraph.ops import full
 from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
@@ -44,13 +46,14 @@ def combine_full(node: Node, match: Match) -> Any:
     a, b = (_constant(operand, match) for operand in node.operands)
     if a is None or b is None:
         raise NoMatch
-    return _full(_combined(node, a, b), node)
+    return _folded(_combined(node, a, b), node, a, b)
 
 
 @rule(call("neg", call("full", name="source", shared=True), name="node"), near=_SILENT)
 def negate_full(source: Node, node: Node) -> Any:
     """-full(c) -> full(-c)."""
-    return _full(_exact(source.attrs["value"]) * -1, node)
+    value = _exact(source.attrs["value"])
+    return _folded(value * -1, node, value, exact(-1))
 
 
 def _constant(operand: Operand, match: Match) -> Exact | None:
@@ -73,10 +76,24 @@ def _combined(node: Node, a: Exact, b: Exact) -> Exact:
     return Exact(a.factor + b.factor if node.op == "add" else a.factor - b.factor)
 
 
+def _folded(value: Exact, node: Node, *operands: Exact) -> Any:
+    """full(value), where the node's arithmetic on the operands gives nothing else."""
+    dtype = node.output.type.dtype
+    if dtype.is_float:
+        for number in (value, *operands):
+            if number.factor and not is_normal(number, dtype):
+                raise NoMatch(f"{number} is no normal number of {dtype}")
+        if not value.factor and node.op not in ("add", "sub") and _negative(operands):
+            raise NoMatch("the result is -0")
+    return _full(value, node)
+
+
+def _negative(operands: tuple[Exact, ...]) -> bool:
+    return any(number.factor < 0 for number in operands)
+
+
 def _full(value: Any, node: Node) -> Any:
     type_ = node.output.type
-    if not type_.dtype.is_float and not _exact(value).is_integer:
-        raise NoMatch(f"{value} is no {type_.dtype}")
     return full(shape=type_.shape, value=_exact(value), dtype=type_.dtype)
 
 

@@ -104,6 +104,11 @@ def add_rule(pass_name: str, rule: Rule) -> None:
 
 def parse_pipeline(text: str) -> tuple[Pass, ...]:
     """The passes of `text`, in order. Raises TfgraphError for unknown passes and options."""
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TfgraphError(
+            f"passes: expected a text, got a {type(text).__name__}",
+            hint="names with commas between them, such as passes='simplify,cse'",
+        )
     return tuple(_parse_pass(part.strip()) for part in text.split(",") if part.strip())
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import ml_dtypes
-
 from tfgraph.ir import Exact, as_dim, exact, rsqrt, sqrt
 from tfgraph.ir.exact import call as function_of
+from tfgraph.ir.legal import is_normal
 from tfgraph.ops import reshape, transpose
 from tfgraph.passes.pattern import NoMatch, call, const, var
 from tfgraph.passes.pipeline import RulePass, register_pass
@@ -111,14 +110,7 @@ def reciprocal(c: Exact) -> Exact:
 def _times(x: Any, factor: Exact) -> Any:
     """x * factor, where the factor is a normal number of x's float type: as a constant it must not
     become 0 or inf, nor lose digits, where the two that made it did not."""
-    if not x.dtype.is_float:
-        raise NoMatch
-    limits: Any = ml_dtypes.finfo(x.dtype.value)  # type: ignore[no-untyped-call]
-    try:
-        size = abs(float(factor))
-    except OverflowError:
-        raise NoMatch from None
-    if not float(limits.smallest_normal) <= size <= float(limits.max):  # pyright: ignore
+    if not x.dtype.is_float or not is_normal(factor, x.dtype):
         raise NoMatch
     return x * factor
 

@@ -164,5 +164,7 @@ def test_unknown_sizes() -> None:
         cost(bert(), {"sek": 3})
     assert caught.value.message == "the graph has no symbol 'sek'"
     assert caught.value.hint == "did you mean 'seq'?"
-    with pytest.raises(TfgraphError, match="the size of seq is 0"):
-        cost(bert(), {"seq": 0})
+    for size in (0, 513, 99999):
+        with pytest.raises(TfgraphError, match=f"the size of seq is {size}, expected 1 to 512"):
+            cost(bert(), {"seq": size})
+    assert cost(bert(), {"seq": 512}).sizes == {"batch": 2, "seq": 512}

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
-from helpers.random_graphs import CONSTANTS, SIZES, graphs
+from helpers.random_graphs import CONSTANTS, NAMES, SIZES, graphs
 from helpers.text_samples import ENCODER, HERE
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from tfgraph import ops
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import (
     Constraint,
@@ -40,6 +44,9 @@ from tfgraph.text import (
     print_node,
 )
 from tfgraph.text.printer import default_fill
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 def test_the_graph_that_the_text_says() -> None:
@@ -145,6 +152,70 @@ def test_round_trip(built: Graph) -> None:
     parsed = parse_graph(text)
     assert parsed == built
     assert print_graph(parsed) == text
+
+
+WILD_NAMES = st.one_of(
+    NAMES,
+    st.sampled_from(["dims", "out", "self", "0", "y", "return", "weights", "%", "min", "a.b", "_"]),
+    st.integers(470, 520).map(lambda n: "n" * n),
+)
+WILD_SIZES = st.one_of(
+    SIZES,
+    st.integers(-3, 3),
+    st.integers(2**39, 2**41),
+    st.sampled_from(["min", "max", "true", "None", "s", "größe", "a b", "", "x" * 500, 2.5]),
+)
+
+
+WILD_NUMBERS = st.integers(-1, 2**41)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_whatever_builds_is_read_back(data: st.DataObject) -> None:
+    """The builder refuses, with an error of ours, what the text could not hold."""
+    draw = data.draw
+
+    def tried(make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except TfgraphError:
+            return None
+
+    def fill() -> Fill | None:
+        kinds = ["normal", "ids", "lengths", "prefix", "sinusoidal", "odd"]
+        arguments = st.none() | CONSTANTS | SIZES | st.integers(-1, 9)
+        made = st.builds(Fill, st.sampled_from(kinds), arguments)
+        return draw(st.none() | made)
+
+    g = tried(lambda: graph(draw(WILD_NAMES)))
+    with g or graph("g") as g:
+        x = g.input("x", "f32", "batch", "seq", 8)
+        pool = [x]
+        tried(lambda: g.symbol(draw(WILD_NAMES), draw(WILD_NUMBERS), draw(WILD_NUMBERS)))
+        tried(lambda: g.constrain(draw(WILD_SIZES), draw(st.sampled_from(["<=", "<"])), 8))
+        for add in (g.input, g.param):
+            shape = draw(st.lists(WILD_SIZES, max_size=3))
+            made = tried(lambda: add(draw(WILD_NAMES), "f32", *shape, fill=fill()))  # noqa: B023
+            pool += [] if made is None else [made]
+        for make in (
+            lambda: x * draw(CONSTANTS),
+            lambda: ops.full(shape=draw(st.lists(WILD_SIZES, max_size=3)), value=draw(CONSTANTS)),
+            lambda: ops.slice_(x, axis=1, start=draw(WILD_SIZES), stop=draw(WILD_SIZES)),
+            lambda: ops.iota(length=draw(WILD_SIZES)),
+            lambda: ops.layer_norm(x, eps=draw(CONSTANTS)),
+        ):
+            made = tried(make)
+            if made is not None:
+                tried(lambda: g.label(made, draw(WILD_NAMES)))  # noqa: B023
+                pool.append(made)
+        tried(lambda: g.output(draw(WILD_NAMES), draw(st.sampled_from(pool))))
+        g.output("last", pool[-1])
+    built = tried(g.build)
+    if built is not None:
+        text = print_graph(built)
+        assert print_graph(parse_graph(text)) == text
+        assert parse_graph(text) == built
 
 
 @settings(max_examples=300, deadline=None)

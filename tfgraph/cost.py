@@ -86,7 +86,8 @@ class Cost:
 
 def cost(graph: Graph, sizes: Mapping[str, int] | None = None) -> Cost:
     """Count. Amounts are sizes in the graph's symbols, or numbers where `sizes` is given; symbols
-    that it leaves out take their example. Raises TfgraphError for a symbol the graph hasn't.
+    that it leaves out take their example. Raises TfgraphError for a symbol the graph hasn't, and
+    for a size beyond its range.
 
     Operations are those that each op declares, with a multiply-add as two.
     """
@@ -200,8 +201,10 @@ def _all_sizes(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
     for name, size in sizes.items():
         if name not in names:
             raise TfgraphError(f"the graph has no symbol '{name}'", hint=nearest(name, names))
-        if size < 1:
-            raise TfgraphError(f"the size of {name} is {size}, expected at least 1")
+        symbol = graph.symbol(name)
+        if not symbol.low <= size <= symbol.high:
+            expected = f"expected {symbol.low} to {symbol.high}"
+            raise TfgraphError(f"the size of {name} is {size}, {expected}")
     return {name: sizes.get(name, graph.symbol(name).default) for name in names}
 
 

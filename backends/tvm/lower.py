@@ -23,7 +23,7 @@ from tfgraph.backends.tvm.kernels import Kernels
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Graph, Node, TensorType, Value, map_operand, product
 from tfgraph.ops import FloatArray, expand
-from tfgraph.ops.evaluate import run_node
+from tfgraph.ops.evaluate import Unexpandable, run_node
 from tfgraph.passes import Declined, NoMatch, PassReport
 
 NDArray = np.ndarray[Any, Any]
@@ -314,21 +314,28 @@ def resolve(graph: Graph, target: str) -> tuple[Graph, tuple[Declined, ...]]:
         absent = [n for n in graph.nodes if missing(n)]
         if not absent:
             return graph, tuple(notes)
-        expanded = expand(graph, missing)
+        try:
+            expanded = expand(graph, missing)
+        except Unexpandable as error:
+            raise _no_emitter(error.node, target, error.reason) from error
         for node in absent:
             at = f"{', '.join(map(str, node.outputs))} = {node.op}"
             reason = f"{_choose(target, graph, node)}: runs as its parts"
             notes.append(Declined(node.op, at, reason, node.location))
             same = next((n for n in expanded.nodes if n.outputs == node.outputs), None)
             if same is not None and same.op == node.op:
-                raise TfgraphError(
-                    f"the {target} backend cannot run {node.op} on "
-                    f"{', '.join(str(v.type) for v in node.inputs)}",
-                    node.location,
-                    f"register one: @tfgraph.backends.tvm.lower.emitter('{node.op}', "
-                    f"target='{target}')",
-                )
+                raise _no_emitter(node, target)
         graph = expanded
+
+
+def _no_emitter(node: Node, target: str, reason: str = "") -> TfgraphError:
+    """The error for a node that nothing runs on the target, and why it has no parts that do."""
+    operands = ", ".join(str(v.type) for v in node.inputs)
+    return TfgraphError(
+        f"the {target} backend cannot run {node.op} on {operands}{reason and f': {reason}'}",
+        node.location,
+        f"register one: @tfgraph.backends.tvm.lower.emitter('{node.op}', target='{target}')",
+    )
 
 
 def _symbols(graph: Graph) -> set[str]:

@@ -160,7 +160,7 @@ def _slice(s: Sample) -> Call:
     shape = list(s.shape(least=1))
     axis = int(s.rng.integers(len(shape)))
     shape[axis] = as_dim("a") + "b"
-    start, stop = s.pick((0, "a"), ("b", as_dim("a") + "b"), (1, as_dim("b") + 1), (1, 1))
+    start, stop = s.pick((0, "a"), ("b", as_dim("a") + "b"), (1, as_dim("b") + 1), (1, 2))
     return [s.x(*shape)], {"axis": axis - len(shape) * s.pick(0, 1), "start": start, "stop": stop}
 
 

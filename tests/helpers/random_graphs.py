@@ -27,7 +27,7 @@ SIZES = st.recursive(
     ),
     max_leaves=4,
 )
-LENGTHS = SIZES.filter(lambda d: not d.is_const or int(d) >= 0)
+LENGTHS = SIZES.filter(lambda d: not d.is_const or int(d) >= 1)
 CONSTANTS = st.one_of(
     st.integers(-(10**20), 10**20).map(exact),
     st.fractions().map(exact),

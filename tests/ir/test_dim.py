@@ -10,8 +10,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import tfgraph
+from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Dim, as_dim, dim_max, dim_min, product
 from tfgraph.ir.dim import size_of
+from tfgraph.text import parse_dim
 
 SYMBOLS = ("batch", "past", "seq")
 SIZES = [
@@ -230,14 +233,34 @@ def test_product_and_size() -> None:
     assert size_of([as_dim(2), seq]) is None
 
 
-@pytest.mark.parametrize("bad", ["", "1", "a b", "seq+1", "a-b"])
-def test_a_symbol_has_a_name(bad: str) -> None:
-    with pytest.raises(ValueError, match="is not a symbol's name"):
+@pytest.mark.parametrize(
+    ("bad", "hint"),
+    [
+        ("", None),
+        ("1", None),
+        ("a b", None),
+        ("min", None),
+        ("max", None),
+        ("true", None),
+        ("None", None),
+        ("s" * 481, None),
+        ("seq+1", 'write tfgraph.ir.as_dim("seq") + 1'),
+        ("t - s", 'write tfgraph.ir.as_dim("t") - "s"'),
+        ("2 * s", 'write 2 * tfgraph.ir.as_dim("s")'),
+        ("a//2", 'write tfgraph.ir.as_dim("a") // 2'),
+    ],
+)
+def test_a_symbol_has_a_name(bad: str, hint: str | None) -> None:
+    with pytest.raises(TfgraphError, match="is not a symbol's name") as caught:
         as_dim(bad)
+    assert caught.value.hint == hint
+    if hint is not None:  # it is what was meant
+        made = eval(hint.removeprefix("write "), {"tfgraph": tfgraph})
+        assert made == parse_dim(bad, Location("hint"))
 
 
 def test_what_is_no_dimension_is_refused() -> None:
-    with pytest.raises(TypeError):
+    with pytest.raises(TfgraphError, match=r"2.5 is no size: expected an integer"):
         as_dim(2.5)  # type: ignore[arg-type]
     with pytest.raises(ZeroDivisionError):
         seq // 0

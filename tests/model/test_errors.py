@@ -11,6 +11,7 @@ from safetensors.numpy import save_file
 
 from tfgraph.errors import TfgraphError
 from tfgraph.model import read_model
+from tfgraph.model.read import QUOTE
 
 GOOD = (Path(__file__).parents[2] / "examples" / "encoder.yaml").read_text("utf-8")
 SMALL = "layers: 1\nwidth: 8\n"
@@ -84,6 +85,25 @@ def errors_of(tmp_path: Path, content: str | bytes) -> list[str]:
         (SMALL + "kind: encoder-decoder\nvocabulary: 9\nembedding: {token_types: 2}\n",
          "5:26: embedding.token_types: is for one stack, with one input token_type_ids"),
         (SMALL + "mask: {kind: window}\n", "3:7: mask: the window has no bound"),
+        (SMALL + "norm: {eps: -1}\n", "3:13: norm.eps: expected a number of at least 0, got -1"),
+        (SMALL + "norm: {eps: 1e-50}\n", "3:13: norm.eps: 1e-50 is 0 in f32"),
+        (SMALL + "norm: {eps: 1e300}\n", "3:13: norm.eps: 1e+300 does not fit f32"),
+        (SMALL + "attention: {softcap: 0}\n",
+         "3:22: attention.softcap: expected a positive rational, got 0"),
+        (SMALL + "attention: {softcap: -5}\n",
+         "3:22: attention.softcap: expected a positive rational, got -5"),
+        (SMALL + "attention: {softcap: sqrt(2)}\n",
+         "3:22: attention.softcap: expected a positive rational, got 'sqrt(2)'"),
+        (SMALL + "attention: {scale: 1e-60}\n", "3:20: attention.scale: 1e-60 is 0 in f32"),
+        (SMALL + "dtype: float16\nattention: {softcap: 70000}\n",
+         "4:22: attention.softcap: 70000 does not fit f16"),
+        (SMALL + "vocabulary: 9\nembedding: {scale: 1e39}\n",
+         "4:20: embedding.scale: 1e+39 does not fit f32"),
+        (SMALL + "mask: [padding, padding]\n",
+         "3:17: mask[1]: the padding mask is given twice"),
+        (SMALL + "mask: [causal, padding,\n  causal]\n",
+         "4:3: mask[2]: the causal mask is given twice"),
+        (SMALL + "mask: [padding, {kind: window}]\n", "3:17: mask[1]: the window has no bound"),
         (SMALL + "name: two words\n",
          "3:7: name: 'two words' is not a name of letters, digits and _"),
         (SMALL + "weights: missing.safetensors\n",
@@ -339,3 +359,66 @@ def test_null_is_written_to_mean_the_default(tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path, name: str) -> None:
     with pytest.raises(TfgraphError, match=r"cannot read the model: (no such file|a folder)"):
         read_model(tmp_path / name)
+
+
+FREE_FORM = """\
+inputs:
+  x: f32[s,8]
+  keep: i64[b] = lengths(s)
+nodes:
+  y: softmax(x)
+outputs: {y: y}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected", "hint"),
+    [
+        ("x: f32[s,8]", "x: f32[s,0]", "2:6: a size of 0 in [s,0]: sizes are at least 1", None),
+        ("x: f32[s,8]", "x: f32[s,min]", "2:12: 'min' is not a symbol's name", None),
+        ("  keep", "  dims", "3:3: an input cannot be called 'dims', as an argument of every call "
+         "is", "rename it"),
+        ("  keep", "  out", "3:3: an input cannot be called 'out', as an argument of every call "
+         "is", "rename it"),
+        ("  keep", "  7", "3:3: input '7': results have numbers for names", None),
+        ("lengths(s)", "lengths(s + t)", "3:18: %keep: lengths(s + t): no input gives the symbol "
+         "'t'", None),
+        ("lengths(s)", "lenghts(s)", "3:18: unknown generator 'lenghts'",
+         "did you mean 'lengths'?"),
+        ("lengths(s)", "lengths(0)", "3:18: lengths(0): expected a size", None),
+        ("lengths(s)", "ids()", "3:18: ids(): expected an integer of at least 1", None),
+        ("lengths(s)", "ids(s)", "3:22: expected a number, found 's'",
+         "or one of sqrt, rsqrt, exp, log of a number"),
+        ("softmax(x)", "slice(x) {axis=1, start=3, stop=3}",
+         "5:6: slice: the result has a size of 0 in [s,0]: sizes are at least 1", None),
+        ("softmax(x)", "mul(x, 1e39)", "5:6: mul: 1e+39 does not fit f32",
+         "the largest f32 is 3.4028235e+38"),
+        ("softmax(x)", "full() {shape=[2], value=300, dtype=u8}",
+         "5:6: full: 300 does not fit u8", "u8 holds 0 to 255"),
+        ("outputs:", "symbols:\n  a b: {min: 1}\noutputs:",
+         "7:3: 'a b' is not a symbol's name", None),
+        ("outputs:", "symbols:\n  true: {min: 1}\noutputs:",
+         "7:3: 'true' is not a symbol's name", None),
+        ("outputs:", "symbols:\n  s: {min: 5, example: 3}\noutputs:",
+         "7:6: symbol s: the example 3 is not from 5 to 65536", None),
+        ("outputs:", "constraints:\n  - s <= t\noutputs:",
+         "7:5: constraint s <= t: no input gives the symbol 't'", None),
+        ("nodes:\n  y: softmax(x)", "nodes: {y: add(x, 1)}",
+         "4:19: nodes.1): expected a text, got nothing", QUOTE),
+        ("x: f32[s,8]\n  keep: i64[b] = lengths(s)", "{x: f32[8]}",
+         "2:10: not YAML: expected ',' or '}', but got '['", QUOTE),
+        ("nodes:\n  y: softmax(x)", "nodes: {y: softmax(x) {axis=0}}",
+         "4:23: not YAML: expected ',' or '}', but got '{'", QUOTE),
+    ],
+)  # fmt: skip
+def test_one_mistake_in_the_free_form(
+    tmp_path: Path, old: str, new: str, expected: str, hint: str | None
+) -> None:
+    assert old in FREE_FORM
+    path = tmp_path / "model.yaml"
+    path.write_text(FREE_FORM)
+    read_model(path)
+    assert errors_of(tmp_path, FREE_FORM.replace(old, new)) == [expected]
+    with pytest.raises(TfgraphError) as caught:
+        read_model(path)
+    assert caught.value.hint == hint

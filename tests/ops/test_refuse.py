@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def test_operators_are_ops(write: Callable[[Any], Any], text: str) -> None:
         (lambda x: x <= 0, "<= is not an op", "logical_or"),
         (lambda x: x >= 0, ">= is not an op", "logical_or"),
         (lambda x: x[0], "has no []", "tfgraph.ops.slice_"),
-        (list, "has no []", "tfgraph.ops.slice_"),
+        (list, "cannot be iterated over", "tfgraph.ops.slice_"),
         (np.asarray, "is no array", "tfgraph.compile"),
         (np.exp, "numpy.exp cannot", "tfgraph.ops.exp is its op"),
         (np.absolute, "numpy.absolute cannot", "tfgraph.ops.abs_ is its op"),
@@ -56,6 +57,29 @@ def test_operators_are_ops(write: Callable[[Any], Any], text: str) -> None:
         (np.linalg.norm, "numpy.norm cannot", "the ops of tfgraph.ops"),
         (lambda x: np.concatenate([x, x]), "numpy.concatenate", "tfgraph.ops.concat is"),
         (lambda x: np.ones((3, 3)) @ x, "numpy.matmul cannot", "tfgraph.ops.matmul is its op"),
+        (lambda x: x.T, "has no attribute 'T'", "tfgraph.ops.transpose is its op"),
+        (lambda x: x.mean(), "has no attribute 'mean'", "tfgraph.ops.mean is its op"),
+        (lambda x: x.astype("f16"), "has no attribute 'astype'", "tfgraph.ops.cast is its op"),
+        (lambda x: x.ndim, "has no attribute 'ndim'", "len(x.shape)"),
+        (lambda x: x.shap, "has no attribute 'shap'", "did you mean 'shape'?"),
+        (len, "has no len()", "x.shape"),
+        (float, "is no number", "tfgraph.compile"),
+        (int, "is no number", "tfgraph.compile"),
+        (range, "is no number", "tfgraph.compile"),
+        (round, "round is not an op", "tfgraph.ops.floor(x + 0.5)"),
+        (lambda x: x // 2, "// is not an op", "tfgraph.ops.floor(a / b)"),
+        (lambda x: 2 // x, "// is not an op", "tfgraph.ops.floor(a / b)"),
+        (lambda x: x % 2, "% is not an op", "tfgraph.ops.floor(a / b)"),
+        (lambda x: divmod(x, 2), "divmod is not an op", "tfgraph.ops.floor(a / b)"),
+        (lambda x: x & x, "& is not an op", "tfgraph.ops.logical_and"),
+        (lambda x: x | x, "| is not an op", "tfgraph.ops.logical_or"),
+        (lambda x: x ^ 2, "^ is not an op", "a ** b"),
+        (lambda x: ~x, "~ is not an op", "tfgraph.ops.logical_not"),
+        (lambda x: x << 1, "<< and >> are not ops", "power of two"),
+        (lambda x: +x, "+x is not an op", "x is the same"),
+        (lambda x: 3 in x, "in asks for numbers", "tfgraph.compile"),
+        (lambda x: x.__setitem__(0, 1), "cannot be changed", "tfgraph.ops.where"),
+        (lambda x: [[1.0]] @ x, "is a list, expected a value", "None"),
         (lambda x: x * np.ones(3), "is an ndarray", "g.param(...)"),
         (lambda x: np.ones(3) / x, "is an ndarray", "g.param(...)"),
     ],
@@ -67,6 +91,15 @@ def test_the_rest_is_refused(write: Callable[[Any], Any], message: str, hint: st
     assert hint in str(caught.value.hint)
     assert caught.value.location is not None
     assert caught.value.location.file == __file__
+
+
+def test_python_may_ask_what_a_value_has() -> None:
+    with graph("g") as g:
+        x = g.input("x", "f32", 3)
+    assert getattr(x, "ndim", None) is None
+    assert not hasattr(x, "T")
+    assert not hasattr(x, "__array_interface__")
+    assert copy.copy(x).value is x.value
 
 
 def test_values_are_compared_by_identity_and_shown_shortly() -> None:

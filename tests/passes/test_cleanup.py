@@ -73,6 +73,27 @@ def test_different_nodes_stay(make: Any) -> None:
     assert result.applied == {}
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [(None, None, "0"), ("a", None, "a"), (None, "b", "b"), ("a", "b", "a")],
+)
+def test_the_name_that_says_more_stays(first: str | None, second: str | None, kept: str) -> None:
+    """The label, rather than a number; of two, the first."""
+    with ops.graph("g") as g:
+        x = g.input("x", "f32", 2, 4)
+        made = [ops.topk(x, k=2) for _ in range(2)]
+        for (values, _), label in zip(made, (first, second), strict=True):
+            if label is not None:
+                g.label(values, label)
+        g.output("y", ops.exp(made[0][0]) + made[1][0])
+        g.output("i", made[1][1])
+    merged, applied = run("cse", g.build())
+    assert applied == {"merged": 1}
+    assert [v.name for v in merged.nodes[0].outputs] == [kept, "1"]
+    assert [i.name for i in merged.nodes[1].inputs] == [kept]
+    assert merged.outputs[1].value.name == "1"
+
+
 def test_readers_of_the_later_node_read_the_first() -> None:
     with ops.graph("g") as g:
         x, keep = g.input("x", "f32", 2, 4, 4), g.input("keep", "i64", 2)

@@ -35,6 +35,9 @@ FOLDED: dict[str, tuple[Callable[[], Any], Any, tuple[int, ...]]] = {
     "mul by a root": (lambda: constant(3) * rsqrt(2), Exact(Fraction(3)) * rsqrt(2), (2, 4)),
     "div": (lambda: constant(1) / constant(3), Fraction(1, 3), (2, 4)),
     "neg": (lambda: -constant(rsqrt(2)), rsqrt(2) * -1, (2, 4)),
+    "0 times a positive number": (lambda: constant(0) * 3, 0, (2, 4)),
+    "a difference of 0": (lambda: constant(-3) + 3, 0, (2, 4)),
+    "the largest of its type": (lambda: constant(100, dtype="i8") + 27, 127, (2, 4)),
     "integers": (lambda: constant(3, dtype="i64") * 4, 12, (2, 4)),
     "a chain": (lambda: ops.transpose(constant() + 1, perm=(1, 0)) * 2, 8, (4, 2)),
 }
@@ -54,6 +57,16 @@ KEPT: dict[str, Callable[[], Any]] = {
     "quotient of a root": lambda: constant(rsqrt(2)) / 3,
     "an input": lambda: constant() + ops.current().input("x", "f32", 2, 4),
     "another op": lambda: ops.exp(constant()),
+    "an integer that wraps around": lambda: constant(100, dtype="i8") + constant(100, dtype="i8"),
+    "an unsigned integer below 0": lambda: -constant(1, dtype="u8"),
+    "an integer of 65 bits": lambda: constant(2**62, dtype="i64") * 4,
+    "a float beyond its type": lambda: constant(3e38) * 10,
+    "a float that becomes 0": lambda: constant(1e-30) * 1e-30,
+    "a float that loses digits": lambda: constant(1e-30) * 1e-10,
+    "a scalar that becomes 0": lambda: constant(1e30) * 1e-60,
+    "minus 0": lambda: -constant(0),
+    "0 times a negative number": lambda: constant(0) * -3,
+    "0 over a negative number": lambda: constant(0) / -3,
 }
 
 

@@ -104,7 +104,6 @@ STAYS: dict[str, Make] = {
     "times 0, which NaN and inf survive": lambda g, x: x * 0,
     "times 0 twice, whose sign counts": lambda g, x: (x * 0) * -1,
     "a product beyond the type": lambda g, x: (x * 1e30) * 1e30,
-    "a product beyond floats": lambda g, x: (x * 1e200) * 1e200,
     "a product below the type": lambda g, x: (x * 1e-30) * 1e-15,
     "a product of few digits": lambda g, x: (x * 1e-20) * 1e-20,
     "over little": lambda g, x: (x / 1e-30) * 1e30,
@@ -219,22 +218,17 @@ def test_merged_factors_are_normal_numbers_of_the_type(
         assert factor == exact(int(merged) if "." not in merged else float(merged))
 
 
-def test_merging_rounds_less() -> None:
-    """Against float64, one rounding of the merged product errs no more than two."""
+def test_merging_rounds_twice_not_four_times() -> None:
+    """Against float64: a rounding of the merged constant, and one of the product."""
     x = np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)
     for make, factor in (
         (lambda g, x: (x * 0.1) * 0.7, 0.1 * 0.7),
         (lambda g, x: (x / 3) * 0.7, 0.7 / 3),
         (lambda g, x: (x / sqrt(32)) * 0.7, 0.7 / 32**0.5),
     ):
-        graph = graph_of(make)
-        result, _ = simplified(graph)
+        result, _ = simplified(graph_of(make))
         assert len(result.nodes) == 1
         want = x.astype(np.float64) * factor
-        before = np.abs(run_graph(graph, {"x": x})["y"] - want).max()
-        after = np.abs(run_graph(result, {"x": x})["y"] - want).max()
-        assert after <= before
-        # Two roundings, of the factor and of the product.
         bound = 2.01 * UNIT["float32"] * np.abs(want)
         assert_within(run_graph(result, {"x": x})["y"], want, bound)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgraph import ops
-from tfgraph.blocks.basic import labelled, linear, width_of
+from tfgraph.blocks.basic import labelled, linear, require_size, width_of
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Exact, exact, rsqrt
 from tfgraph.ops.operands import require_mask
@@ -42,7 +42,9 @@ def attention(
     width = width_of(q)
     heads = max(1, width // 64) if heads is None else heads
     kv_heads = heads if kv_heads is None else kv_heads
-    if heads < 1 or kv_heads < 1 or heads % kv_heads:
+    require_size("attention: heads", heads)
+    require_size("attention: kv_heads", kv_heads)
+    if heads % kv_heads:
         raise TfgraphError(
             f"attention: {heads} query heads are not a multiple of {kv_heads} key/value heads"
         )
@@ -50,6 +52,12 @@ def attention(
         if width % heads:
             raise TfgraphError(f"attention: {heads} heads do not divide the width {width}")
         head_size = width // heads
+    require_size("attention: head_size", head_size)
+    cap = None if softcap is None else _exact("softcap", softcap)
+    if cap is not None and (cap.calls or cap.factor <= 0):
+        raise TfgraphError(f"attention: softcap is {cap}, expected a positive rational")
+    if scale is not None:
+        scale = _exact("scale", scale)
 
     builder = ops.current()
     name = builder.unique(name)
@@ -61,8 +69,7 @@ def attention(
 
         scores = ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2)))
         scores = ops.mul(scores, rsqrt(head_size) if scale is None else scale)
-        if softcap is not None:
-            cap = exact(softcap)
+        if cap is not None:
             scores = ops.mul(ops.tanh(ops.mul(scores, Exact(1 / cap.factor))), cap)
         labelled(scores, "scores")
         if mask is not None:
@@ -72,3 +79,10 @@ def attention(
         context = labelled(ops.merge_heads(ops.weighted_sum(probabilities, v)), "context")
         y = linear(context, width, bias=bias, name="out")
     return labelled(y, name)
+
+
+def _exact(what: str, value: ExactLike) -> Exact:
+    try:
+        return exact(value)
+    except (TypeError, ValueError) as cause:
+        raise TfgraphError(f"attention: {what}: {cause}") from cause

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+import operator
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 from tfgraph import ops
 from tfgraph.errors import TfgraphError, nearest
@@ -27,6 +28,12 @@ def width_of(x: Array) -> int:
     return int(x.shape[-1])
 
 
+def require_size(what: str, size: object) -> None:
+    """Raise TfgraphError, which calls it `what`, unless a size of parameters is a number."""
+    if isinstance(size, bool) or not isinstance(size, SupportsIndex) or operator.index(size) < 1:
+        raise TfgraphError(f"{what} is {size!r}, expected an integer of at least 1")
+
+
 def labelled(x: Array, name: str) -> Traced:
     """Name a result in the current scope."""
     return ops.current().label(cast("Traced", x), name)
@@ -37,6 +44,7 @@ def linear(x: Array, width: int, *, bias: bool = True, name: str = "linear") -> 
 
     Seeded weights are normal with variance 1/in, which keeps the variance of x (LeCun et al. 1998).
     """
+    require_size(f"{name}: the width", width)
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
@@ -100,6 +108,7 @@ def feed_forward(
     `width` is that of the middle. Vaswani et al. 2017; gated: Shazeer 2020.
     """
     act = ops.activation(activation)
+    require_size(f"{name}: the width of the middle", width)
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
+from tfgraph.blocks.basic import require_size
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Fill, as_dim, rsqrt
 
@@ -39,6 +40,8 @@ def token_table(
     vocabulary: int, width: int, *, dtype: str | DType = "f32", name: str = "embeddings.tokens"
 ) -> Traced:
     """The parameter [vocabulary, width] of `embedding`, which a tied head shares."""
+    require_size(f"{name}: the vocabulary", vocabulary)
+    require_size(f"{name}: the width", width)
     builder = ops.current()
     fill = Fill("normal", rsqrt(width))
     return builder.param(builder.unique(name), dtype, vocabulary, width, fill=fill)
@@ -56,6 +59,8 @@ def sinusoidal(
 
     The table [positions, width] is a parameter. Vaswani et al. 2017, section 3.5.
     """
+    require_size(f"{name}: the number of positions", positions)
+    require_size(f"{name}: the width", width)
     builder = ops.current()
     table = builder.param(builder.unique(name), dtype, positions, width, fill=Fill("sinusoidal"))
     return _rows(table, length, 0, positions)
@@ -71,6 +76,8 @@ def learned(
     name: str = "embeddings.positions",
 ) -> Traced:
     """Rows offset to offset + length - 1 of a learned table [positions, width]: [length, width]."""
+    require_size(f"{name}: the number of positions", positions)
+    require_size(f"{name}: the width", width)
     builder = ops.current()
     fill = Fill("normal", rsqrt(width))
     table = builder.param(builder.unique(name), dtype, positions, width, fill=fill)

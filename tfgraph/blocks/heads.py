@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
-from tfgraph.blocks.basic import labelled, linear, norm, width_of
+from tfgraph.blocks.basic import labelled, linear, norm, require_size, width_of
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def lm_head(
 ) -> Traced:
     """Logits [..., vocabulary]. With `table` [vocabulary, width], that of the tokens, the head is
     tied to it: x table^T (Press and Wolf 2017); else it has a `weight` of its own."""
+    require_size(f"{name}: the vocabulary", vocabulary)
     if table is None:
         return linear(x, vocabulary, bias=bias, name=name)
     builder = ops.current()
@@ -80,6 +81,7 @@ def classifier(
 ) -> Traced:
     """Logits of a row's class: [batch, width] to [batch, labels], after a dense layer with
     `activation` where one is given (Sanh et al. 2019)."""
+    require_size(f"{name}: the number of labels", labels)
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):

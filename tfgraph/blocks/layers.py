@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from tfgraph import ops
 from tfgraph.blocks.attention import attention
-from tfgraph.blocks.basic import feed_forward, labelled, norm, width_of
+from tfgraph.blocks.basic import feed_forward, labelled, norm, require_size, width_of
 from tfgraph.errors import TfgraphError
 from tfgraph.ir.mask import causal
 from tfgraph.ops.builder import Blame
@@ -250,8 +250,7 @@ def _stack(
     share: bool,
     final_norm: bool | None,
 ) -> list[Traced]:
-    if layers < 1:
-        raise TfgraphError(f"{layers} layers, expected at least 1")
+    require_size("the number of layers", layers)
     states: list[Array] = [x]
     for i in range(layers):
         states.append(apply(states[-1], f"layers.{i}", "layers.shared" if share else None))

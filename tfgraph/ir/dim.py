@@ -2,21 +2,28 @@
 
 A `Dim` is kept in normal form, so equal forms are equal objects: `seq + seq == 2*seq`. Symbols
 stand for integers of at least 1. Different forms may still be equal for all sizes; the IR treats
-them as different unless a constraint says otherwise. May import: the standard library.
+them as different unless a constraint says otherwise. May import: errors.
 """
 
 from __future__ import annotations
 
 import operator
+import re
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
+from tfgraph.errors import TfgraphError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+RESERVED = frozenset({"true", "false", "None", "min", "max"})
+"""Words of the text that no symbol may be called."""
+LONGEST_SYMBOL = 480  # that its tokens, and those of names made from it, can hold
 _EXTREMA = {"min": min, "max": max}
+_FORMULA = re.compile(r"\s*(\w+)\s*(//|[-+*])\s*(\w+)\s*")
 
 
 @dataclass(frozen=True)
@@ -25,6 +32,11 @@ class FloorDiv:
 
     numerator: Dim
     divisor: Dim
+
+    @property
+    def parts(self) -> tuple[Dim, ...]:
+        """The dimensions that it is made of."""
+        return (self.numerator, self.divisor)
 
     def __str__(self) -> str:
         return f"{_factor(self.numerator)}//{_factor(self.divisor)}"
@@ -36,6 +48,11 @@ class Extremum:
 
     kind: str
     args: tuple[Dim, ...]
+
+    @property
+    def parts(self) -> tuple[Dim, ...]:
+        """The dimensions that it is made of."""
+        return self.args
 
     def __str__(self) -> str:
         return f"{self.kind}({', '.join(map(str, self.args))})"
@@ -95,7 +112,7 @@ class Dim:
                 if isinstance(atom, str):
                     found.add(atom)
                 else:
-                    found.update(*(part.symbols for part in _parts(atom)))
+                    found.update(*(part.symbols for part in atom.parts))
         return frozenset(found)
 
     def substitute(self, sizes: Mapping[str, DimLike]) -> Dim:
@@ -144,15 +161,42 @@ DimLike = Dim | int | str
 
 
 def as_dim(value: DimLike) -> Dim:
-    """A dimension from an integer, a symbol's name or a dimension."""
+    """A dimension from an integer, a symbol's name or a dimension. Raises TfgraphError for anything
+    else, 2.5 and "past + seq" among it."""
     if isinstance(value, Dim):
         return value
     if isinstance(value, str):
-        if not value.isidentifier():
-            raise ValueError(f"'{value}' is not a symbol's name")
+        check_symbol_name(value)
         return Dim(((((value, 1),), 1),))
-    value = int(operator.index(value))  # 2.5 is a mistake, not 2
+    try:
+        value = int(operator.index(value))
+    except TypeError:
+        raise TfgraphError(
+            f"{value!r} is no size: expected an integer, a symbol's name or a Dim"
+        ) from None
     return Dim((((), value),) if value else ())
+
+
+def check_symbol_name(name: str) -> None:
+    """Raise TfgraphError unless a symbol may be called so."""
+    if name.isidentifier() and name not in RESERVED and len(name) <= LONGEST_SYMBOL:
+        return
+    shown = name if len(name) <= 40 else f"{name[:40]}..."
+    raise TfgraphError(f"'{shown}' is not a symbol's name", hint=_written(name))
+
+
+def _written(text: str) -> str | None:
+    """How a formula is written in Python."""
+    found = _FORMULA.fullmatch(text)
+    if found is None:
+        return None
+    first, sign, second = found.groups()
+    left, right = (part if part.isdigit() else f'"{part}"' for part in (first, second))
+    if first.isdigit() and not second.isdigit():
+        right = f"tfgraph.ir.as_dim({right})"
+    else:
+        left = f"tfgraph.ir.as_dim({left})"
+    return f"write {left} {sign} {right}"
 
 
 def dim_min(*args: DimLike) -> Dim:
@@ -265,14 +309,10 @@ def _single_atom(dim: Dim) -> Atom | None:
     return None
 
 
-def _parts(atom: FloorDiv | Extremum) -> tuple[Dim, ...]:
-    return atom.args if isinstance(atom, Extremum) else (atom.numerator, atom.divisor)
-
-
 def _substitute_atom(atom: Atom, sizes: Mapping[str, DimLike]) -> Dim:
     if isinstance(atom, str):
         return as_dim(sizes.get(atom, atom))
-    parts = [part.substitute(sizes) for part in _parts(atom)]
+    parts = [part.substitute(sizes) for part in atom.parts]
     if isinstance(atom, Extremum):
         return _extremum(atom.kind, parts)
     return _floordiv(*parts)

@@ -118,7 +118,7 @@ def _number(value: Fraction) -> str:
     """An integer, a decimal where it is exact and short, else a ratio."""
     if value.denominator == 1:
         # 1e30 reads better than thirty zeros, and means the same.
-        short = repr(float(value)) if 10**16 <= abs(value) < 10**300 else ""
+        short = repr(float(value)) if 10**16 <= abs(value) < 10**308 else ""
         return short if short and Fraction(short) == value else str(value.numerator)
     decimal = repr(float(value)) if abs(value) < 10**30 else ""
     return decimal if decimal and Fraction(decimal) == value else f"{value}"

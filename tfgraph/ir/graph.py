@@ -10,12 +10,13 @@ May import: dim, exact, mask, types, errors.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from tfgraph.ir.dim import Dim
-from tfgraph.ir.exact import Exact
+from tfgraph.ir.dim import Dim, as_dim
+from tfgraph.ir.exact import Exact, exact
 from tfgraph.ir.mask import Mask
 from tfgraph.ir.types import DType, TensorType
 
@@ -121,6 +122,7 @@ class Constraint:
     left: Dim
     relation: str
     right: Dim
+    location: Location | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.left} {self.relation} {self.right}"
@@ -131,12 +133,23 @@ class Fill:
     """How to make a tensor when none is given: a generator of inputs, or a seeded parameter.
 
     `normal(std)`, `zeros()`, `ones()`, `ones(std)` with normal noise, `ids(limit)` integers below
-    limit, `prefix()` rows of ones then zeros, `lengths(limit)`, `sinusoidal()` position encodings
-    [positions, width].
+    limit, `prefix()` rows of ones then zeros, `lengths(size)` integers from 1 to that size, which
+    may be symbolic, `sinusoidal()` position encodings [positions, width].
     """
 
     kind: str
-    argument: Exact | None = None
+    argument: Exact | Dim | None = None
+    location: Location | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Numbers and names become what they stand for."""
+        given: object = self.argument
+        if self.kind == "lengths":
+            given = int(given.factor) if isinstance(given, Exact) and given.is_integer else given
+            given = as_dim(given) if isinstance(given, int | str) else given
+        elif isinstance(given, int | float | Fraction):
+            given = exact(given)
+        object.__setattr__(self, "argument", given)
 
     def __str__(self) -> str:
         return f"{self.kind}({'' if self.argument is None else self.argument})"

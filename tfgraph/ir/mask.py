@@ -221,14 +221,16 @@ _NAMES = {cls: name for name, cls in KINDS.items()}
 
 def causal(offset: DimLike | None = None) -> Mask:
     """Query i sees keys j <= offset + i."""
-    return Causal(_dim(offset))
+    return Causal(_dim(offset, "causal: offset"))
 
 
 def window(
     left: DimLike | None = None, right: DimLike | None = None, offset: DimLike | None = None
 ) -> Mask:
     """Keys within `left` before and `right` after the query, itself included."""
-    return Window(_dim(left), _dim(right), _dim(offset))
+    return Window(
+        _dim(left, "window: left"), _dim(right, "window: right"), _dim(offset, "window: offset")
+    )
 
 
 def padding(keep: Tensor) -> Mask:
@@ -238,7 +240,7 @@ def padding(keep: Tensor) -> Mask:
 
 def prefix(length: Tensor, offset: DimLike | None = None) -> Mask:
     """A prefix of length[batch] keys seen by all, the rest causally."""
-    return Prefix(length, _dim(offset))
+    return Prefix(length, _dim(offset, "prefix: offset"))
 
 
 def segments(query: Tensor, key: Tensor | None = None) -> Mask:
@@ -258,7 +260,7 @@ def bias(values: Tensor) -> Mask:
 
 def alibi(slopes: Tensor, offset: DimLike | None = None) -> Mask:
     """A penalty that grows with distance, one slope a head."""
-    return Alibi(slopes, _dim(offset))
+    return Alibi(slopes, _dim(offset, "alibi: offset"))
 
 
 def relative(
@@ -273,7 +275,9 @@ def relative(
     Where not `bidirectional`, keys after the query share the bucket of distance 0, and all buckets
     serve keys before it; else half of the buckets serve each side.
     """
-    return Relative(table, as_dim(max_distance), bidirectional, _dim(offset))
+    distance = _dim(max_distance, "relative: max_distance")
+    assert distance is not None
+    return Relative(table, distance, bidirectional, _dim(offset, "relative: offset"))
 
 
 def render_mask(mask: Mask, show: Callable[[Tensor], str]) -> str:
@@ -290,5 +294,9 @@ def render_mask(mask: Mask, show: Callable[[Tensor], str]) -> str:
     return f"{_NAMES[type(mask)]}({', '.join(shown)})"
 
 
-def _dim(value: DimLike | None) -> Dim | None:
-    return None if value is None else as_dim(value)
+def _dim(value: DimLike | None, what: str) -> Dim | None:
+    """The dimension; errors name the mask and its argument."""
+    try:
+        return None if value is None else as_dim(value)
+    except TfgraphError as error:
+        raise TfgraphError(f"{what}: {error.message}", hint=error.hint) from error

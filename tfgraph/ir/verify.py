@@ -1,6 +1,6 @@
 """Structural rules of the IR; the types of each node are checked in `ops.verify`.
 
-May import: graph, errors.
+May import: graph, legal, errors.
 """
 
 from __future__ import annotations
@@ -8,11 +8,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
+from tfgraph.ir.dim import Dim
 from tfgraph.ir.graph import dims_of
+from tfgraph.ir.legal import (
+    check_fill,
+    check_input_name,
+    check_relation,
+    check_shape,
+    check_symbol,
+)
 
 if TYPE_CHECKING:
     from tfgraph.errors import Location
-    from tfgraph.ir.graph import Graph, Value
+    from tfgraph.ir.graph import Graph, Input, Param, Value
 
 
 def verify_structure(graph: Graph) -> None:
@@ -25,10 +33,14 @@ def verify_structure(graph: Graph) -> None:
             raise TfgraphError(f"%{value.name} is defined twice", location=where)
         defined[value.name] = value
 
-    for value in (*(i.value for i in graph.inputs), *(p.value for p in graph.params)):
-        define(value)
     known = {s.name for s in graph.symbols}
     known |= {s for item in graph.inputs for d in item.value.type.shape for s in d.symbols}
+    for given in graph.inputs:
+        check_input_name(given.value.name)
+    declared: tuple[Input | Param, ...] = (*graph.inputs, *graph.params)
+    for item in declared:
+        define(item.value)
+        _check_declared(item, known)
     for node in graph.nodes:
         for value in node.inputs:
             if defined.get(value.name) != value:
@@ -60,16 +72,29 @@ def verify_structure(graph: Graph) -> None:
         names.add(output.name)
     for constraint in graph.constraints:
         for symbol in sorted((constraint.left.symbols | constraint.right.symbols) - known):
-            raise TfgraphError(f"constraint {constraint}: no input gives the symbol '{symbol}'")
-        if constraint.relation not in ("==", "<="):
-            raise TfgraphError(f"constraint {constraint}: the relation is not == or <=")
-    declared: set[str] = set()
-    for symbol_ in graph.symbols:
-        if symbol_.name in declared:
-            raise TfgraphError(f"symbol '{symbol_.name}' is declared twice")
-        declared.add(symbol_.name)
-        if not 1 <= symbol_.low <= symbol_.default <= symbol_.high:
             raise TfgraphError(
-                f"symbol {symbol_.name}: {symbol_.low} <= {symbol_.default} <= {symbol_.high} "
-                "does not hold (low, example, high)"
+                f"constraint {constraint}: no input gives the symbol '{symbol}'",
+                location=constraint.location,
+            )
+        check_relation(constraint)
+    ranged: set[str] = set()
+    for symbol_ in graph.symbols:
+        if symbol_.name in ranged:
+            raise TfgraphError(f"symbol '{symbol_.name}' is declared twice")
+        ranged.add(symbol_.name)
+        check_symbol(symbol_)
+
+
+def _check_declared(item: Input | Param, known: set[str]) -> None:
+    """An input's or a parameter's shape, and how it is filled."""
+    name, fill = item.value.name, item.fill
+    try:
+        check_shape(item.value.type.shape)
+        check_fill(fill)
+    except TfgraphError as error:
+        raise TfgraphError(f"%{name}: {error.message}", error.location, error.hint) from error
+    if isinstance(fill.argument, Dim):
+        for symbol in sorted(fill.argument.symbols - known):
+            raise TfgraphError(
+                f"%{name}: {fill}: no input gives the symbol '{symbol}'", fill.location
             )

@@ -1,7 +1,7 @@
 """Checks of a model file: what pydantic finds, put into words with a place, and what fits together.
 
 All mistakes of a file are found in one go: keys that are wrong are left out, and the checks that
-don't need them still run. May import: read, schema, errors; pydantic.
+don't need them still run. May import: read, schema, ir, errors; pydantic.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.model.read import describe
+from tfgraph.ir import Exact, dtype
+from tfgraph.ir.legal import check_fits, rounds_to_zero
+from tfgraph.model.read import QUOTE, describe
 from tfgraph.model.schema import (
     Attention,
     Embedding,
@@ -54,6 +56,8 @@ _EXPECTED = {
     "model_type": "expected a mapping",
     "model_attributes_type": "expected a mapping",
 }
+# Sections of the free form whose texts hold commas.
+_QUOTED = ("inputs", "weights", "nodes")
 # The defaults of DSL and YAML alike: without a range, sizes go up to these.
 DEFAULT_BATCH, DEFAULT_LENGTH = 1024, 512
 
@@ -62,7 +66,7 @@ DEFAULT_BATCH, DEFAULT_LENGTH = 1024, 512
 class Problem:
     """Something that does not fit together: at a path, depending on some top-level keys."""
 
-    path: tuple[str, ...]
+    path: tuple[str | int, ...]
     message: str
     depends: tuple[str, ...]
     hint: str | None = None
@@ -86,8 +90,11 @@ def validate(document: Document, form: type[Form]) -> Form:
     document.errors += _empty(document, wrong)
     if issubclass(form, HighLevel):
         for problem in _problems(document.data, spec, wrong):
-            where = document.place(*problem.path).value
-            label = ".".join(problem.path)
+            path = problem.path
+            while path not in document.places:  # a short form has no place of its own
+                path = path[:-1]
+            label = _label(path)
+            where = document.place(*path).value
             document.errors.append(TfgraphError(f"{label}: {problem.message}", where, problem.hint))
     document.raise_errors()
     assert spec is not None  # or errors were raised
@@ -143,6 +150,8 @@ def _explain(document: Document, form: type[BaseModel], error: Any) -> TfgraphEr
         expected = f"expected at {'least' if 'ge' in context else 'most'} {bound}"
     else:
         expected = _EXPECTED.get(kind) or str(error["msg"])
+    if form is FreeForm and kind == "string_type" and loc[0] in _QUOTED and got is None:
+        hint = QUOTE
     message = f"{_label(shown)}: {expected}, got {describe(got)}"
     return TfgraphError(message, document.place(*loc).value, hint)
 
@@ -157,6 +166,7 @@ def check_high_level(spec: HighLevel) -> Iterator[Problem]:
     yield from _check_heads(spec)
     yield from _check_embedding(spec)
     yield from _check_masks(spec)
+    yield from _check_constants(spec)
     yield from _check_head(spec)
     yield from _check_symbols(spec)
 
@@ -238,20 +248,47 @@ def _check_masks(spec: HighLevel) -> Iterator[Problem]:
         yield Problem(
             ("mask",), "a decoder is causal", ("mask", "kind"), "mask: causal, or kind: encoder"
         )
-    for part in spec.mask or ():
+    parts = spec.mask or []
+    for i, part in enumerate(parts):
+        if part in parts[:i]:
+            what = f"the {part.kind} mask" if part.kind != "window" else "this window"
+            yield Problem(("mask", i), f"{what} is given twice", ("mask",))
         if part.kind != "window" and (part.left is not None or part.right is not None):
-            yield Problem(("mask",), "left and right are for a window", ("mask",))
+            yield Problem(("mask", i), "left and right are for a window", ("mask",))
         if part.kind == "window" and part.left is None and part.right is None:
             yield Problem(
-                ("mask",), "the window has no bound", ("mask",), "{kind: window, left: 128}"
+                ("mask", i), "the window has no bound", ("mask",), "{kind: window, left: 128}"
             )
         if part.kind != "padding" and spec.kind == "encoder-decoder":
             yield Problem(
-                ("mask",),
+                ("mask", i),
                 f"{part.kind}: here the mask is that of the encoder's keys; decoders are causal",
                 ("mask", "kind"),
                 "mask: padding",
             )
+
+
+def _check_constants(spec: HighLevel) -> Iterator[Problem]:
+    """Constants that the dtype of the model rounds to an infinity, or to 0."""
+    kind = dtype(spec.dtype)
+    constants = {
+        ("norm", "eps"): spec.norm.eps,
+        ("attention", "scale"): spec.attention.scale,
+        ("attention", "softcap"): spec.attention.softcap,
+        ("embedding", "scale"): spec.embedding.scale,
+    }
+    for path, constant in constants.items():
+        if not isinstance(constant, Exact):
+            continue
+        try:
+            check_fits(constant, kind)
+            if path == ("attention", "softcap"):
+                check_fits(Exact(1 / constant.factor), kind)  # scores are divided by it
+        except TfgraphError as error:
+            yield Problem(path, error.message, (path[0], "dtype"), error.hint)
+            continue
+        if rounds_to_zero(constant, kind):
+            yield Problem(path, f"{constant} is 0 in {kind}", (path[0], "dtype"))
 
 
 def _check_head(spec: HighLevel) -> Iterator[Problem]:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, cast
 from tfgraph import ops
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Fill, Graph
+from tfgraph.ir.dim import check_symbol_name
+from tfgraph.model.read import QUOTE
 from tfgraph.text import parse_call, parse_dim, parse_fill, parse_type
+from tfgraph.text.lexer import located
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,13 +40,13 @@ def build_free(spec: FreeForm, document: Document, name: str) -> Graph:
             _add_node(key, calls[key], builder, values, document)
         document.raise_errors()
         for output, value in spec.outputs.items():
-            found = values.get(value)
+            found, place = values.get(value), document.place("outputs", output)
             if found is None:
-                where = document.place("outputs", output).value
                 hint = nearest(value, values)
-                document.errors.append(TfgraphError(f"'{value}' is not defined", where, hint))
+                document.errors.append(TfgraphError(f"'{value}' is not defined", place.value, hint))
             else:
-                builder.output(output, found)
+                with _Collect(document, place.key), builder.at(place.key):
+                    builder.output(output, found)
         document.raise_errors()
     try:
         return builder.build()
@@ -61,20 +64,23 @@ def _declare(
         return _Collect(document, document.place(*path).value)
 
     for name, symbol in spec.symbols.items():
+        place = document.place("symbols", name)
         with collect("symbols", name):
-            high = symbol.max or max(65536, symbol.min)
-            if not symbol.min <= (symbol.example or symbol.min) <= high:
-                raise TfgraphError(f"symbols.{name}: min <= example <= max does not hold")
-            builder.symbol(name, symbol.min, high, symbol.example)
+            with located(place.key):
+                check_symbol_name(name)
+            with builder.at(place.value):
+                high = symbol.max or max(65536, symbol.min)
+                builder.symbol(name, symbol.min, high, symbol.example)
     for i, text in enumerate(spec.constraints):
         with collect("constraints", i):
             _constrain(text, document.place("constraints", i).text, builder)
     for group, declare in (("inputs", builder.input), ("weights", builder.param)):
         for name, text in getattr(spec, group).items():
-            with collect(group, name):
+            place = document.place(group, name)
+            with collect(group, name), builder.at(place.key):
                 if name in values:
-                    raise TfgraphError(f"{name}: defined twice", document.place(group, name).key)
-                type_, fill = _declaration(text, document.place(group, name).text)
+                    raise TfgraphError(f"{name}: defined twice", place.key)
+                type_, fill = _declaration(text, place.text)
                 declared: Callable[..., Traced] = declare
                 values[name] = declared(name, type_.dtype, *type_.shape, fill=fill)
 
@@ -84,11 +90,12 @@ def _constrain(text: str, where: Location, builder: Builder) -> None:
         left, found, right = text.partition(relation)
         if found:
             start = len(left) + len(relation)
-            builder.constrain(
-                parse_dim(left, where), relation, parse_dim(right, _shifted(where, start))
-            )
+            sizes = parse_dim(left, where), parse_dim(right, _shifted(where, start))
+            with builder.at(where):
+                builder.constrain(sizes[0], relation, sizes[1])
             return
-    raise TfgraphError(f"constraints: expected == or <= between sizes, got '{text}'", where)
+    hint = QUOTE if text.count("(") != text.count(")") else None
+    raise TfgraphError(f"constraints: expected == or <= between sizes, got '{text}'", where, hint)
 
 
 def _declaration(text: str, where: Location) -> tuple[TensorType, Fill | None]:

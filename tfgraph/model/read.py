@@ -30,6 +30,8 @@ MAX_DIGITS = 300
 _TEXT_FILE = "a model file is text; `tfgraph init` writes an example"
 _TAG = "tag:yaml.org,2002:"
 
+QUOTE = 'within { } and [ ] a text with any of , { } [ ] stands in quotes: {y: "add(x, 1)"}'
+
 Path_ = tuple[str | int, ...]
 
 
@@ -96,7 +98,10 @@ def read_document(path: str | Path) -> Document:
         error = cause
         mark = error.problem_mark or error.context_mark
         where = _at(document.file, mark) if mark else Location(document.file, 1, 1)
-        raise TfgraphError(f"not YAML: {error.problem or error.context}", where) from cause
+        problem = str(error.problem or error.context)
+        open_ = problem.startswith("expected ',' or") and "<stream end>" not in problem
+        hint = QUOTE if open_ else None
+        raise TfgraphError(f"not YAML: {problem}", where, hint) from cause
     except (YAMLError, ValueError, RecursionError) as cause:
         raise TfgraphError(f"not YAML: {cause}", Location(document.file, 1, 1)) from cause
     if root is None:

@@ -21,8 +21,8 @@ from pydantic_core import PydanticCustomError
 
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Exact, exact
+from tfgraph.ir.legal import LARGEST_SIZE
 from tfgraph.text import parse_constant
-from tfgraph.text.arithmetic import LARGEST_SIZE
 
 MAX_LAYERS = 1024
 MAX_WIDTH = 1 << 17
@@ -56,6 +56,20 @@ def _constant(value: Any) -> Exact:
     raise PydanticCustomError("constant", "expected a finite number, or one such as rsqrt(64)")
 
 
+def _epsilon(value: Any) -> Exact:
+    number = _constant(value)
+    if float(number) < 0:
+        raise PydanticCustomError("epsilon", "expected a number of at least 0")
+    return number
+
+
+def _softcap(value: Any) -> Exact:
+    number = _constant(value)
+    if number.calls or number.factor <= 0:
+        raise PydanticCustomError("softcap", "expected a positive rational")
+    return number
+
+
 def _scale(value: Any) -> Exact | str:
     return SQRT_WIDTH if value == SQRT_WIDTH else _constant(value)
 
@@ -82,6 +96,8 @@ def _masks(value: Any) -> Any:
 # As text in the JSON Schema: a default that is an Exact is not JSON.
 _text = PlainSerializer(str, return_type=str)
 Constant = Annotated[Exact, PlainValidator(_constant, json_schema_input_type=float | str), _text]
+Epsilon = Annotated[Exact, PlainValidator(_epsilon, json_schema_input_type=float | str), _text]
+Softcap = Annotated[Exact, PlainValidator(_softcap, json_schema_input_type=float | str), _text]
 Scale = Annotated[
     Exact | Literal["sqrt(width)"],
     PlainValidator(_scale, json_schema_input_type=float | str),
@@ -100,7 +116,7 @@ class Norm(Strict):
 
     kind: Literal["layer_norm", "rms_norm"] = "layer_norm"
     placement: Literal["post", "pre"] = "post"
-    eps: Constant = exact(1e-5)
+    eps: Epsilon = exact(1e-5)
 
 
 class Positions(Strict):
@@ -126,10 +142,13 @@ class Embedding(Strict):
 
 
 class Attention(Strict):
-    """What is unusual in attention: a scale other than rsqrt(head_size), a softcap."""
+    """What is unusual in attention: a scale other than rsqrt(head_size), a softcap.
+
+    The softcap is a positive rational.
+    """
 
     scale: Constant | None = None
-    softcap: Constant | None = None
+    softcap: Softcap | None = None
 
 
 class MaskPart(Strict):

@@ -30,10 +30,21 @@ from tfgraph.ir import (
     TensorType,
     Value,
     as_dim,
+    dims_of,
     exact,
     map_operand,
     tensor,
     verify_structure,
+)
+from tfgraph.ir.legal import (
+    check_dim,
+    check_dims,
+    check_fill,
+    check_input_name,
+    check_name,
+    check_relation,
+    check_shape,
+    check_symbol,
 )
 from tfgraph.ops.define import OpDef, find_op
 from tfgraph.ops.operands import not_a_tensor
@@ -92,17 +103,26 @@ class Builder:
 
     def symbol(self, name: str, low: int = 1, high: int = 65536, example: int | None = None) -> Dim:
         """Declare a symbolic size with its range; `example` is used where no size is given."""
-        self._symbols[name] = Symbol(name, low, high, example)
-        return as_dim(name)
+        with Blame():
+            declared = Symbol(name, low, high, example)
+            dim = as_dim(name)
+            check_symbol(declared)
+        self._symbols[name] = declared
+        return dim
 
     def constrain(self, left: DimLike, relation: str, right: DimLike) -> None:
         """Record a relation (`==` or `<=`) between sizes, checked on every call."""
-        self._constraints.append(Constraint(as_dim(left), relation, as_dim(right)))
+        with Blame():
+            stated = Constraint(as_dim(left), relation, as_dim(right), self.here())
+            check_relation(stated)
+        self._constraints.append(stated)
 
     def input(
         self, name: str, dtype: str | DType, *shape: DimLike, fill: Fill | None = None
     ) -> Traced:
         """Declare an input; `fill` makes an example of it (normal values unless given)."""
+        with Blame():
+            check_input_name(name)
         if name.isdigit():
             raise TfgraphError(f"input '{name}': results have numbers for names", self.here())
         if name in self._params or any(name == item.value.name for item in self._inputs):
@@ -110,7 +130,7 @@ class Builder:
             raise TfgraphError(f"there is {what} '{name}' already", self.here())
         value = self._declared(name, dtype, shape)
         default = Fill("normal", exact(1)) if value.type.dtype.is_float else Fill("ones")
-        self._inputs.append(Input(value, fill or default))
+        self._inputs.append(Input(value, self._checked(fill) or default))
         return Traced(self, value)
 
     def param(
@@ -118,10 +138,15 @@ class Builder:
     ) -> Traced:
         """Declare a weight under the current scope, or return the one of that name and type."""
         full = ".".join([*self._param_scopes, name])
+        with Blame():
+            check_name(full, "parameter")
+        if full.isdigit():
+            raise TfgraphError(f"parameter '{full}': results have numbers for names", self.here())
         if any(full == item.value.name for item in self._inputs):
             raise TfgraphError(f"there is an input '{full}' already", self.here())
         value = self._declared(full, dtype, shape)
-        known = self._params.setdefault(full, Param(value, fill or Fill("normal", exact(0.02))))
+        fill = self._checked(fill) or Fill("normal", exact(0.02))
+        known = self._params.setdefault(full, Param(value, fill))
         if known.value != value:
             raise TfgraphError(
                 f"parameter {full} is {known.value.type} and {value.type}", self.here()
@@ -131,12 +156,24 @@ class Builder:
     def _declared(self, name: str, dtype: str | DType, shape: Sequence[DimLike]) -> Value:
         with Blame():
             try:
-                return Value(name, tensor(dtype, *shape))
-            except (ValueError, TypeError) as cause:  # from as_dim
-                raise TfgraphError(f"{name}: {cause}") from cause
+                sizes = tuple(as_dim(size) for size in shape)
+                check_shape(sizes)
+            except TfgraphError as error:
+                raise TfgraphError(f"{name}: {error.message}", hint=error.hint) from error
+            return Value(name, tensor(dtype, *sizes))
+
+    def _checked(self, fill: Fill | None) -> Fill | None:
+        """The generator, with its place."""
+        if fill is None:
+            return None
+        with Blame():
+            check_fill(fill)
+        return replace(fill, location=fill.location or self.here())
 
     def output(self, name: str, x: Traced) -> None:
         """Give a value a public name."""
+        with Blame():
+            check_name(name, "output")
         if any(name == output.name for output in self._outputs):
             raise TfgraphError(f"there is an output '{name}' already", self.here())
         with Blame():
@@ -146,9 +183,11 @@ class Builder:
         """Name a value under the current scope, so that dumps and reports read well.
 
         The last name given to a result stands; inputs and parameters keep theirs."""
-        old = x.value
+        old, full = x.value, ".".join([*self._scopes, name])
+        with Blame():
+            check_name(full, "label")
         if old.name.isdigit():  # a result, not an input or a parameter
-            self._renamed[old] = Value(".".join([*self._scopes, name]), old.type)
+            self._renamed[old] = Value(full, old.type)
         return x
 
     def unique(self, name: str) -> str:
@@ -196,7 +235,11 @@ class Builder:
         here = self.here()
         try:
             plain = tuple(map_traced(o, self._value) for o in operands)
-            types = definition.result_types([map_traced(o, _type_of) for o in operands], attrs)
+            types = definition.node_types([map_traced(o, _type_of) for o in operands], attrs)
+            for attr in attrs.values():
+                check_dims(tuple(dims_of(attr)))
+            for dim in (d for operand in plain for d in dims_of(operand)):
+                check_dim(dim)
         except TfgraphError as error:
             if error.location is None:
                 message = error.message
@@ -264,8 +307,10 @@ def _type_of(traced: Traced) -> TensorType:
 
 def graph(name: str) -> Builder:
     """Start a graph; use it in a `with` statement, then call `build()`."""
-    if not name.isidentifier():
-        raise TfgraphError(f"graph name '{name}' is not an identifier")
+    with Blame():
+        check_name(name, "graph")
+        if not name.isidentifier():
+            raise TfgraphError(f"graph name '{name}' is not an identifier")
     return Builder(name)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Dim, DType, Exact, Mask, TensorType, as_dim, dtype, exact, product
+from tfgraph.ir.legal import check_constant, check_fits, check_shape, rounds_to_zero
 from tfgraph.ops.array import Array
 from tfgraph.ops.operands import require_mask, shown
 
@@ -87,8 +88,8 @@ class OpDef:
 
     def _operand(self, parameter: inspect.Parameter, value: Any) -> Any:
         allowed = str(parameter.annotation)
-        if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # NumPy's numbers
-            value = value.item()
+        if not isinstance(value, Array) and getattr(value, "ndim", None) == 0:
+            value = value.item() if hasattr(value, "item") else value  # NumPy's numbers
         if isinstance(value, _NUMBERS) and not isinstance(value, bool):
             if "ExactLike" not in allowed:
                 raise TfgraphError(
@@ -125,31 +126,52 @@ class OpDef:
                 bound[name] = _normal(value, str(parameter.annotation))
             except (ValueError, TypeError) as cause:
                 raise TfgraphError(f"{self.name}: {name}: {cause}") from cause
+            except TfgraphError as error:
+                raise TfgraphError(
+                    f"{self.name}: {name}: {error.message}", hint=error.hint
+                ) from error
         return bound
 
     def result_types(
         self, operands: Sequence[Any], attrs: Mapping[str, Any]
     ) -> tuple[TensorType, ...]:
-        """The types of the results for operands' types (scalars take the first tensor's dtype)."""
+        """The types of the results for operands' types (scalars take the first tensor's dtype, and
+        must fit it, as must constants among the attributes)."""
         first = next((t for t in operands if isinstance(t, TensorType)), None)
         types: list[Any] = []
         for given in operands:
             if isinstance(given, Exact) and first is not None:
-                if not first.dtype.is_float:
-                    self._check_integer(given, first)
+                self._check_fits(given, first.dtype)
                 given = TensorType(first.dtype, ())
             types.append(given)
+        for name, given in attrs.items():
+            if isinstance(given, Exact) and first is not None and first.dtype.is_float:
+                self._check_fits(given, first.dtype)
+                if rounds_to_zero(given, first.dtype):
+                    raise TfgraphError(
+                        f"{self.name}: {name} is {given}, which is 0 in {first.dtype}"
+                    )
         result = self.infer(*types, **attrs)
         return result if isinstance(result, tuple) else (result,)
 
-    def _check_integer(self, scalar: Exact, first: TensorType) -> None:
-        if not scalar.is_integer:
-            raise TfgraphError(f"{self.name}: {scalar} is not an integer, but {first} holds them")
-        bits = 1 if first.dtype == DType.bool_ else first.dtype.bits
-        unsigned = first.dtype in (DType.bool_, DType.uint8)
-        low, high = (0, 2**bits) if unsigned else (-(2 ** (bits - 1)), 2 ** (bits - 1))
-        if not low <= scalar.factor < high:
-            raise TfgraphError(f"{self.name}: {scalar} does not fit {first.dtype} of {first}")
+    def node_types(
+        self, operands: Sequence[Any], attrs: Mapping[str, Any]
+    ) -> tuple[TensorType, ...]:
+        """`result_types` in a graph, where no tensor is empty."""
+        results = self.result_types(operands, attrs)
+        for made in results:
+            try:
+                check_shape(made.shape)
+            except TfgraphError as error:
+                raise TfgraphError(f"{self.name}: the result has {error.message}") from error
+        return results
+
+    def _check_fits(self, constant: Exact, dtype: DType) -> None:
+        try:
+            check_constant(constant)
+            check_fits(constant, dtype)
+        except TfgraphError as error:
+            raise TfgraphError(f"{self.name}: {error.message}", hint=error.hint) from error
 
     def flops(self, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Dim:
         """Floating point operations for operands' types; one an element of results by default."""

@@ -86,11 +86,23 @@ def _with_sizes(attr: Attr, sizes: Mapping[str, int]) -> Attr:
     return attr
 
 
+class Unexpandable(TfgraphError):
+    """An op whose body takes arrays alone: it fails on values of a graph, so it has no parts."""
+
+    def __init__(self, node: Node, cause: Exception) -> None:
+        self.node = node
+        said = cause.message if isinstance(cause, TfgraphError) else str(cause)
+        kind = "" if isinstance(cause, TfgraphError) else f"{type(cause).__name__}: "
+        self.reason = f"its body fails on values of a graph: {kind}{said}"
+        hint = "write the body with tfgraph.ops.xp, or with ops"
+        super().__init__(f"{node.op} has no parts: {self.reason}", node.location, hint)
+
+
 def expand(graph: Graph, which: Callable[[Node], bool] | None = None) -> Graph:
     """The graph with composite ops (or those that `which` picks) replaced by their bodies.
 
     Results keep their names. Core ops that are picked are replaced by what their bodies do to
-    traced values.
+    traced values. Raises Unexpandable where a body fails on those.
     """
     nodes: list[Node] = []
     taken = {value.name for value in graph.values()}
@@ -108,7 +120,12 @@ def _expansion(node: Node, taken: set[str]) -> list[Node]:
     builder = Builder("expansion", prefix="new ")
     with builder, builder.at(node.location):
         traced = [map_operand(o, lambda v: Traced(builder, v)) for o in node.operands]  # type: ignore[arg-type, return-value]
-        results = _as_tuple(find_op(node.op).body(*traced, **node.attrs), len(node.outputs))
+        try:
+            results = _as_tuple(find_op(node.op).body(*traced, **node.attrs), len(node.outputs))
+            if not all(isinstance(r, Traced) for r in results):
+                raise TfgraphError("it does not return such values")
+        except Exception as cause:
+            raise Unexpandable(node, cause) from cause
         # A body that gives back an operand, as a mask that hides nothing does, still needs a node.
         results = tuple(r.reshape(r.shape) if r.value in node.inputs else r for r in results)
     names = {r.value: value for r, value in zip(results, node.outputs, strict=True)}

@@ -24,12 +24,22 @@ if TYPE_CHECKING:
 
     NDArray = np.ndarray[Any, Any]
 
+
+def power(a: NDArray, b: NDArray) -> NDArray:
+    """a to the power of b, of floats, as IEEE 754 has it. NumPy takes an exponent of 0.5 that
+    repeats for a square root, which is another at -inf and at -0."""
+    result = np.power(a, b)
+    root = np.where(np.isinf(a), np.inf, 0.0)
+    fixed: NDArray = np.where((b == 0.5) & (np.isinf(a) | (a == 0)), root, result)
+    return fixed
+
+
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
-    "pow": np.power,
+    "pow": power,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "equal": np.equal,
@@ -64,8 +74,10 @@ class FloatArray(Array):
         return TensorType(DType(str(self.data.dtype)), tuple(as_dim(n) for n in self.data.shape))
 
     def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """Widen to float64, run the body, round once to the dtype that inference gives."""
+        """Widen to float64, run the body, round once to the dtype that inference gives. A scalar
+        operand is what the tensors' dtype holds of it: `equal(x, 0.1)` is true where x is."""
         types = definition.result_types([_each(o, _type) for o in operands], attrs)
+        operands = [_constant(o, self.dtype) for o in operands]
         # Overflow to inf and invalid to NaN are results here, not news.
         with np.errstate(all="ignore"):
             result = definition.body(*(_each(o, _widen) for o in operands), **attrs)
@@ -225,6 +237,13 @@ def _each(operand: Any, f: Any) -> Any:
 
 def _type(array: FloatArray) -> TensorType:
     return array.type
+
+
+def _constant(given: Any, dtype: DType) -> Any:
+    """A scalar as the element type holds it; anything else as it is."""
+    if not isinstance(given, Exact) or not dtype.is_float:
+        return given
+    return exact(float(np.asarray(float(given)).astype(numpy_dtype(dtype))))
 
 
 def _widen(array: FloatArray) -> FloatArray:

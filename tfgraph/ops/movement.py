@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import DType, TensorType, as_dim, product
+from tfgraph.ir import DType, TensorType, as_dim, exact, product
+from tfgraph.ir.legal import check_fits
 from tfgraph.ops import xp
 from tfgraph.ops.define import op
 from tfgraph.ops.infer import broadcast_shapes, normal_axis, replace_axis, require_dim, same_dtype
@@ -121,8 +122,6 @@ def embedding(ids: Array, table: Array, /) -> Array:
 
 
 def _iota(*, length: Dim) -> TensorType:
-    if length.is_const and int(length) < 0:
-        raise TfgraphError(f"the length is {length}")
     return TensorType(DType.int64, (length,))
 
 
@@ -133,6 +132,7 @@ def iota(*, length: DimLike) -> Array:
 
 
 def _full(*, shape: tuple[Dim, ...], value: ExactLike, dtype: DType) -> TensorType:
+    check_fits(exact(value), dtype)
     return TensorType(dtype, shape)
 
 

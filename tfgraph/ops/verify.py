@@ -21,7 +21,7 @@ def verify(graph: Graph) -> None:
             definition = find_op(node.op)
             operands = definition.bind_operands(node.operands)
             attrs = definition.bind_attrs(node.attrs)
-            types = definition.result_types([map_traced(o, _type_of) for o in operands], attrs)
+            types = definition.node_types([map_traced(o, _type_of) for o in operands], attrs)
         except TfgraphError as error:
             raise TfgraphError(
                 f"%{node.outputs[0].name} = {node.op}: {error.message}",

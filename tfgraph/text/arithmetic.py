@@ -1,34 +1,32 @@
 """Sizes and exact constants: the arithmetic in the textual IR. May import: lexer, ir, errors.
 
-Garbage must cost no more than its length, so every size and constant is kept small: see the limits
-below. Real models come nowhere near them.
+Garbage must cost no more than its length, so every size and constant is kept small on the way: see
+`tfgraph.ir.legal`.
 """
 
 from __future__ import annotations
 
 from fractions import Fraction
-from math import isfinite, prod
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Exact, as_dim, dim_max, dim_min
-from tfgraph.ir.dim import Extremum, FloorDiv
 from tfgraph.ir.exact import FUNCTIONS, call
+from tfgraph.ir.legal import (
+    LARGEST_SIZE,
+    MOST_ARGUMENTS,
+    MOST_EXPANDED,
+    MOST_FACTORS,
+    check_constant,
+    check_dim,
+)
 from tfgraph.text.lexer import located
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tfgraph.errors import Location
     from tfgraph.text.lexer import Cursor
 
-RESERVED = ("true", "false", "None", "min", "max")  # not names of symbols
-LARGEST_SIZE = 2**40
 LARGEST_EXPONENT = 400
-HIGHEST_RANK = 32
-_MOST_TERMS, _MOST_FACTORS, _MOST_ARGUMENTS, _DEEPEST_DIM = 32, 16, 32, 5
-_MOST_EXPANDED = 1000  # terms of the product of a shape's sizes
-_MOST_BITS = 3000  # of a constant's numerator and denominator
 
 
 def dim(c: Cursor) -> Dim:
@@ -53,7 +51,7 @@ def _dim_term(c: Cursor) -> Dim:
         other = _dim_factor(c)
         with located(sign.location):
             if sign.kind == "*":
-                if len(value.terms) * len(other.terms) > _MOST_EXPANDED:
+                if len(value.terms) * len(other.terms) > MOST_EXPANDED:
                     raise TfgraphError("a size with too many terms")
                 value = value * other
             elif not other.terms:
@@ -80,20 +78,14 @@ def _dim_factor(c: Cursor) -> Dim:
         while c.accept(","):
             args.append(dim(c))
         c.expect(")")
-        if len(args) > _MOST_ARGUMENTS:
+        if len(args) > MOST_ARGUMENTS:
             raise TfgraphError(
-                f"{token.text} of {len(args)} sizes: at most {_MOST_ARGUMENTS}", token.location
+                f"{token.text} of {len(args)} sizes: at most {MOST_ARGUMENTS}", token.location
             )
         value = dim_min(*args) if token.text == "min" else dim_max(*args)
         return _checked(value, token.location)
-    check_symbol(token.text, token.location)
-    return as_dim(token.text)
-
-
-def check_symbol(name: str, where: Location) -> None:
-    """Raise unless `name` may be a symbol's."""
-    if name in RESERVED or not name.isidentifier():
-        raise TfgraphError(f"'{name}' is not a symbol's name", where)
+    with located(token.location):
+        return as_dim(token.text)
 
 
 def integer(c: Cursor, what: str, limit: int = 2**63) -> int:
@@ -109,43 +101,9 @@ def integer(c: Cursor, what: str, limit: int = 2**63) -> int:
 
 
 def _checked(value: Dim, where: Location) -> Dim:
-    if any(abs(coefficient) > LARGEST_SIZE for _, coefficient in value.terms):
-        raise TfgraphError(f"a size above {LARGEST_SIZE}", where)
-    powers = [sum(power for _, power in monomial) for monomial, _ in value.terms]
-    if len(value.terms) > _MOST_TERMS or max(powers, default=0) > _MOST_FACTORS:
-        raise TfgraphError("a size with too many terms", where)
-    if _depth(value) > _DEEPEST_DIM:
-        raise TfgraphError("a size with too many divisions inside one another", where)
+    with located(where):
+        check_dim(value)
     return value
-
-
-def _depth(value: Dim) -> int:
-    """How deep floor divisions, minima and maxima stand inside one another."""
-    inner: list[Dim] = []
-    for monomial, _ in value.terms:
-        for atom, _ in monomial:
-            if isinstance(atom, FloorDiv):
-                inner += [atom.numerator, atom.divisor]
-            elif isinstance(atom, Extremum):
-                inner += atom.args
-    return 1 + max(map(_depth, inner)) if inner else 0
-
-
-def check_shape(shape: Sequence[Dim], where: Location) -> None:
-    """Raise where sizes are negative or absurd, or too many."""
-    check_sizes(shape, where)
-    for size in shape:
-        _checked(size, where)
-        if size.is_const and int(size) < 0:
-            raise TfgraphError(f"a negative size, {size}", where)
-
-
-def check_sizes(sizes: Sequence[Dim], where: Location) -> None:
-    """Raise where there are too many sizes, or their product would have too many terms."""
-    if len(sizes) > HIGHEST_RANK:
-        raise TfgraphError(f"{len(sizes)} sizes: at most {HIGHEST_RANK}", where)
-    if prod(max(1, len(size.terms)) for size in sizes) > _MOST_EXPANDED:
-        raise TfgraphError("sizes with too many terms", where)
 
 
 def constant(c: Cursor) -> Exact:
@@ -159,14 +117,15 @@ def constant(c: Cursor) -> Exact:
             sign = c.next()
             other = _constant_factor(c)
             factors += 1
-            if factors > _MOST_FACTORS:
+            if factors > MOST_FACTORS:
                 raise TfgraphError("a constant with too many factors", sign.location)
             if sign.kind == "/":
                 other = _inverse(other, sign.location)
             value = value * other
         if minus:
             value = value * -1
-        _check_constant(value, start)
+        with located(start):
+            check_constant(value)
     return value
 
 
@@ -198,13 +157,3 @@ def _inverse(value: Exact, where: Location) -> Exact:
     if not value.factor:
         raise TfgraphError("division by zero", where)
     return Exact(1 / value.factor)
-
-
-def _check_constant(value: Exact, where: Location) -> None:
-    bits = max(value.factor.numerator.bit_length(), value.factor.denominator.bit_length())
-    try:
-        fine = bits <= _MOST_BITS and isfinite(float(value))
-    except (ArithmeticError, ValueError):
-        fine = False
-    if not fine:
-        raise TfgraphError("the number is out of the range of float64", where)

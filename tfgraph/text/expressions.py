@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Dim, Exact, Fill, Mask, TensorType, dtype
 from tfgraph.ir.exact import FUNCTIONS
+from tfgraph.ir.legal import check_dims, check_fill, check_fill_kind, check_shape
 from tfgraph.ir.mask import KINDS, Segments
 from tfgraph.ops.define import REGISTRY, OpDef, find_op
 from tfgraph.ops.trace import map_traced
-from tfgraph.text.arithmetic import check_shape, check_sizes, constant, dim, integer
+from tfgraph.text.arithmetic import constant, dim, integer
 from tfgraph.text.lexer import Cursor, located, tokens
 
 if TYPE_CHECKING:
@@ -132,17 +133,25 @@ def tensor_type(c: Cursor) -> TensorType:
         if not c.accept(","):
             break
     c.expect("]", "',' or ']'")
-    check_shape(shape, token.location)
+    with located(token.location):
+        check_shape(shape)
     return TensorType(element, tuple(shape))
 
 
 def fill(c: Cursor) -> Fill:
-    """`ids(1000)`, `zeros()`."""
-    kind = c.expect("name", "a generator such as normal(0.02)").text
+    """`ids(1000)`, `zeros()`, `lengths(past + seq)`."""
+    token = c.expect("name", "a generator such as normal(0.02)")
+    with located(token.location):
+        check_fill_kind(token.text)
     c.expect("(")
-    argument = None if c.sees(")") else constant(c)
+    argument = None
+    if not c.sees(")"):
+        argument = dim(c) if token.text == "lengths" else constant(c)
     c.expect(")")
-    return Fill(kind, argument)
+    made = Fill(token.text, argument, token.location)
+    with located(token.location):
+        check_fill(made)
+    return made
 
 
 def attribute(c: Cursor, annotation: str) -> Attr:
@@ -184,7 +193,8 @@ def _items(c: Cursor, annotation: str) -> tuple[Attr, ...]:
             if not c.accept(","):
                 break
     c.expect("]", "',' or ']'")
-    check_sizes([item for item in items if isinstance(item, Dim)], start)
+    with located(start):
+        check_dims([item for item in items if isinstance(item, Dim)])
     return tuple(items)
 
 

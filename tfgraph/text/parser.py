@@ -32,16 +32,16 @@ from tfgraph.ir import (
     exact,
     verify_structure,
 )
+from tfgraph.ir.dim import Dim, check_symbol_name
+from tfgraph.ir.legal import LARGEST_SIZE, check_input_name, check_symbol
 from tfgraph.ops.trace import map_traced
-from tfgraph.text.arithmetic import LARGEST_SIZE, check_shape, check_symbol, dim, integer
+from tfgraph.text.arithmetic import dim, integer
 from tfgraph.text.expressions import Call, Ref, call, fill, tensor_type
 from tfgraph.text.lexer import Cursor, Token, located, tokens
 from tfgraph.text.printer import default_fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tfgraph.ir import Dim
 
 
 def parse_graph(text: str, file: str = "<text>") -> Graph:
@@ -102,7 +102,10 @@ class _Parser:
         c.expect("(")
         inputs: list[Input] = []
         while c.sees("value"):
+            token = c.token
             value, given = self.declared_value()
+            with located(token.location):
+                check_input_name(value.name)
             inputs.append(Input(value, given or default_fill(value.type)))
             self.known_symbols.update(*(size.symbols for size in value.type.shape))
             if not c.accept(","):
@@ -137,7 +140,8 @@ class _Parser:
     def symbol(self) -> None:
         c = self.cursor
         token = c.expect("name", "a symbol's name")
-        check_symbol(token.text, token.location)
+        with located(token.location):
+            check_symbol_name(token.text)
         if token.text in self.symbols:
             raise TfgraphError(f"symbol {token.text} is declared twice", token.location)
         c.expect(":")
@@ -149,10 +153,8 @@ class _Parser:
             c.expect_word("example")
             example = integer(c, "an example size", LARGEST_SIZE)
         symbol = Symbol(token.text, low, high, example)
-        if not 1 <= low <= symbol.default <= high:
-            raise TfgraphError(
-                f"symbol {token.text}: expected 1 <= low <= example <= high", token.location
-            )
+        with located(token.location):
+            check_symbol(symbol)
         self.symbols[token.text] = symbol
         self.known_symbols.add(token.text)
 
@@ -165,7 +167,7 @@ class _Parser:
         relation = c.next().kind
         right = dim(c)
         self.check_symbols((left, right), start)
-        return Constraint(left, relation, right)
+        return Constraint(left, relation, right, start)
 
     def check_symbols(self, sizes: Sequence[Dim], where: Location) -> None:
         for name in sorted({name for size in sizes for name in size.symbols}):
@@ -240,12 +242,10 @@ def _inferred(made: Call, operands: Sequence[object]) -> tuple[TensorType, ...]:
     given = [map_traced(operand, _type) for operand in operands]
     try:
         with located(made.location):
-            types = made.op.result_types(given, made.attrs)
+            types = made.op.node_types(given, made.attrs)
     except TfgraphError as error:
         message = error.message.removeprefix(f"{made.op.name}: ")
         raise TfgraphError(f"{made.op.name}: {message}", error.location, error.hint) from error
-    for type_ in types:
-        check_shape(type_.shape, made.location)
     return types
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.errors import TfgraphError
+from tfgraph.ir import Exact
 from tfgraph.ops.floats import numpy_dtype
 from tfgraph.runtime.memory import refuse_absurd
 
@@ -62,7 +63,7 @@ def seeded(param: Param, seed: int = 0) -> NDArray:
         raise TfgraphError(f"parameter '{param.value.name}': no way to fill it with {fill}")
     key = sha256(f"{seed}:{param.value.name}".encode()).digest()[:16]
     words = np.random.Philox(key=np.frombuffer(key, "<u8"))
-    std = 1.0 if fill.argument is None else float(fill.argument)
+    std = float(fill.argument) if isinstance(fill.argument, Exact) else 1.0
     mean = float(fill.kind == "ones")
     out: NDArray = np.empty(int(np.prod(shape, dtype=np.int64)), target)
     step = 1 << 20

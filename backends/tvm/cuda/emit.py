@@ -2,7 +2,7 @@
 
 TVM lowers the kernels and writes the source; the machine with the GPU compiles it when it loads the
 objects, in which it is embedded. The same module gives the same bytes in every process.
-May import: tvm, build, errors.
+May import: tvm, build, names, launch, source, errors.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tfgraph.backends.tvm.build import object_files, relax_pipeline
 from tfgraph.backends.tvm.cuda import generic
 from tfgraph.backends.tvm.cuda.arch import CudaArch
 from tfgraph.backends.tvm.cuda.launch import Kernel, check, describe
+from tfgraph.backends.tvm.cuda.names import with_plain_names
 from tfgraph.backends.tvm.cuda.source import readable
 
 _HOST = {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu"}
@@ -125,13 +126,15 @@ def _lowering(
 
 
 def _tir_pipeline(kernels: list[Kernel]) -> tuple[Any, Any, Any]:
-    """TVM's TensorIR pipeline, and an ear where device functions have just been split off."""
+    """TVM's TensorIR pipeline, and an ear where device functions have just been split off, which
+    also names their sizes."""
     lower, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
 
     def listen(mod: Any, _context: Any) -> Any:
-        kernels.extend(describe(function) for function in mod.functions.values())
+        named = {name: with_plain_names(function) for name, function in mod.functions.items()}
+        kernels.extend(map(describe, named.values()))
         kernels.sort(key=lambda kernel: kernel.name)
-        return mod
+        return tvm.IRModule(named, attrs=mod.attrs)
 
     def finalize() -> Any:
         return tvm.transform.Sequential([_pass(listen), finalize_device()])
