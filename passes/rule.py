@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Mask, Node, Value
 from tfgraph.ops import Builder, Traced, find_op
+from tfgraph.ops.refuse import Misuse
 from tfgraph.passes.pattern import Call, NoMatch, Search, State
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ class Rule:
         try:
             with builder, builder.at(match.root.location):
                 result = self.function(**given)
+        except Misuse:
+            raise  # a mistake in the rule, which is not to decline
         except TfgraphError as refused:
             raise NoMatch(refused.message) from refused
         replaced: dict[Node, Any] = (

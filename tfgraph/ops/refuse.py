@@ -48,7 +48,11 @@ _METHODS = {
 }
 
 
-class NoAttribute(TfgraphError, AttributeError):
+class Misuse(TfgraphError):
+    """A value of a graph is used as what it is not: a mistake in the code that does so."""
+
+
+class NoAttribute(Misuse, AttributeError):
     """A value of a graph has no such attribute: to Python, which may only ask, too."""
 
 
@@ -121,7 +125,7 @@ class Refuse:
 
     def __rmatmul__(self, other: object) -> NoReturn:
         found = not_a_tensor(other, "matmul: an operand")
-        raise TfgraphError(found.message, user_location(), found.hint)
+        raise Misuse(found.message, user_location(), found.hint)
 
     def __round__(self, *_: object) -> NoReturn:
         raise _error("round is not an op", "tfgraph.ops.floor(x + 0.5)")
@@ -188,5 +192,5 @@ def _numpy(name: str) -> TfgraphError:
     return _error(f"numpy.{name} cannot compute with a value of a graph: it has no numbers", hint)
 
 
-def _error(message: str, hint: str) -> TfgraphError:
-    return TfgraphError(message, user_location(), hint)
+def _error(message: str, hint: str) -> Misuse:
+    return Misuse(message, user_location(), hint)

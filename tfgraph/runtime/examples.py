@@ -38,7 +38,7 @@ def example(port: Port, sizes: Mapping[str, int], seed: int = 0) -> Array:
     # Two arrays of eight bytes an element are the most that is held at a time.
     refuse_absurd(prod(shape) * 16, f"input '{port.name}'", used)
     made: Array
-    kind, _, argument = port.fill.rstrip(")").partition("(")
+    kind, _, argument = port.fill.removesuffix(")").partition("(")
     if kind == "normal":
         made = random.standard_normal(shape) * float(argument or 1)
     elif kind == "ids":
