@@ -58,7 +58,7 @@ def write_artifact(
         hashes[name] = hashlib.sha256(data).hexdigest()
     write_weights(folder / layout.WEIGHTS, built.weights)
     hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
-    manifest = _manifest(after, built, target, hashes)
+    manifest = _manifest(before, after, built, target, hashes)
     text = layout.seal({**manifest, "command": None if command is None else list(command)})
     write_file(folder / layout.MANIFEST, text.encode())
 
@@ -71,8 +71,10 @@ def record_verification(folder: Path, outcome: Mapping[str, Any]) -> str:
 
 
 def _manifest(
-    graph: Graph, built: Built, target: Target, hashes: Mapping[str, str]
+    before: Graph, graph: Graph, built: Built, target: Target, hashes: Mapping[str, str]
 ) -> dict[str, Any]:
+    """`before` tells how inputs are used, and so how examples of them are made: were a pass to drop
+    a mask, verification should see it."""
     from tfgraph.runtime.version import VERSION
 
     return {
@@ -89,7 +91,7 @@ def _manifest(
                 "generator": p.fill,
                 "limit": p.limit,
             }
-            for p in input_ports(graph)
+            for p in input_ports(before)
         ],
         "outputs": [
             {"name": p.name, "dtype": p.dtype, "shape": list(p.shape)} for p in output_ports(graph)

@@ -18,6 +18,7 @@ import numpy as np
 from tfgraph.backends.points import settle
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
+from tfgraph.ops.generators import generator
 from tfgraph.ops.limits import implied_constraints
 from tfgraph.passes import PassReport
 from tfgraph.runtime.sizes import Port, SymbolRange
@@ -184,7 +185,7 @@ def find_backend(name: str) -> Backend:
 def input_ports(graph: Graph) -> tuple[Port, ...]:
     """The inputs of a graph as a caller sees them."""
     return tuple(
-        _port(item.value.name, item.value, str(item.fill), _limit(graph, item.value))
+        _port(item.value.name, item.value, str(generator(graph, item)), _limit(graph, item.value))
         for item in graph.inputs
     )
 

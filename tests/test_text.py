@@ -30,7 +30,7 @@ from tfgraph.ir import (
     tensor,
 )
 from tfgraph.ir.mask import causal, padding
-from tfgraph.ops import Builder, graph, verify
+from tfgraph.ops import graph, verify
 from tfgraph.text import (
     Ref,
     parse_call,
@@ -43,7 +43,6 @@ from tfgraph.text import (
     print_graph,
     print_node,
 )
-from tfgraph.text.printer import default_fill
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,7 +65,7 @@ def test_the_graph_that_the_text_says() -> None:
     y = Value("0", tensor("f32", "n", 4))
     expected = Graph(
         name="g",
-        inputs=(Input(x, Fill("normal", exact(1))), Input(m, Fill("prefix"))),
+        inputs=(Input(x), Input(m, Fill("prefix"))),
         params=(Param(w, Fill("zeros")),),
         nodes=(Node("mul", (x, rsqrt(2)), (y,)),),
         outputs=(Output("y", y),),
@@ -134,15 +133,14 @@ def test_without_inputs() -> None:
     assert print_graph(parse_graph(text)) == text
 
 
-def test_the_default_generator_is_that_of_the_dsl() -> None:
-    builder = Builder("g")
-    with builder:
-        for i, dtype in enumerate(("f32", "f16", "i64", "bool")):
-            builder.input(f"x{i}", dtype, 2)
-        builder.output("y", builder.param("w", "f32", 2))
-    built = builder.build()
-    assert all(given.fill == default_fill(given.value.type) for given in built.inputs)
-    assert parse_graph("graph g() { return %w }\nweights { %w: f32[2] }").params == built.params
+def test_a_generator_that_was_not_given_is_not_printed() -> None:
+    text = "graph g(%x: f32[2], %ids: i64[2] = ids(7)) {\n  return %x, %ids\n}\n"
+    graph = parse_graph(text)
+    assert [given.fill for given in graph.inputs] == [None, Fill("ids", exact(7))]
+    assert print_graph(graph) == text
+    assert parse_graph("graph g() { return %w }\nweights { %w: f32[2] }").params[0].fill == Fill(
+        "normal", exact(0.02)
+    )
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))

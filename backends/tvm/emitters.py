@@ -204,7 +204,7 @@ def _attention_misfit(node: Node) -> str:
     if width > _MAX_HEAD_SIZE:
         return f"heads of {width} are wider than the kernel's {_MAX_HEAD_SIZE}"
     mask = next((o for o in node.operands if isinstance(o, Mask)), None)
-    for part in mask.parts if mask else ():
+    for part in () if mask is None else mask.parts:
         if not _mask_fits(part, k.type.shape[1]):
             shape = next(iter(part.tensors())).type
             return f"the kernel cannot read a mask of {shape}, which has no element for each key"
@@ -277,7 +277,7 @@ def _plan(
         return names.setdefault(dim, f"offset{len(names)}")
 
     listed = False
-    for part in mask.parts if mask else ():
+    for part in () if mask is None else mask.parts:
         match part:
             case masks.Causal():
                 terms.append(kinds.Causal(offset(part.offset)))

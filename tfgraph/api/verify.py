@@ -111,7 +111,7 @@ def verify(
     worst: dict[str, tuple[Difference, int]] = {}
     reason = None if points else "no sizes were found that meet the constraints"
     for seed, sizes in enumerate(points):
-        inputs = {port.name: example(port, sizes, seed) for port in executable.inputs}
+        inputs = {port.name: example(port, sizes, seed) for port in reference.inputs}
         expected = reference(dims=_extra(executable, sizes), **inputs)
         got = executable(dims=_extra(executable, sizes), **inputs)
         for name, array in expected.items():

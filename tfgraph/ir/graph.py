@@ -157,10 +157,11 @@ class Fill:
 
 @dataclass(frozen=True)
 class Input:
-    """A graph input and the generator that makes an example of it."""
+    """A graph input and the generator that makes an example of it; None is as its uses tell, see
+    `tfgraph.ops.generators`."""
 
     value: Value
-    fill: Fill
+    fill: Fill | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ May import: dim, errors.
     segments(ids)                 only keys of the same segment
     dense(t)                      any bool tensor that broadcasts to [batch, heads, query, key]
     bias(t)                       a tensor added to the scores
-    alibi(slopes)                 a penalty that grows with distance, added to the scores
+    alibi(slopes)                 slopes[head] * (j - position of the query), added to the scores
     relative(table)               a learned number for each head and bucket of distances, added
 """
 
@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir.dim import Dim, as_dim
@@ -48,6 +48,9 @@ class Mask:
 
     def __or__(self, other: object) -> Mask:
         raise TfgraphError(f"{self} | ...: masks only intersect, with &", hint=_ONLY_AND)
+
+    def __bool__(self) -> NoReturn:
+        raise TfgraphError(f"{self} and ...: masks intersect with &", hint=_ONLY_AND)
 
     def __invert__(self) -> Mask:
         raise TfgraphError(f"~{self}: masks only intersect, with &", hint=_ONLY_AND)
@@ -147,7 +150,8 @@ class Bias(Mask):
 
 @dataclass(frozen=True)
 class Alibi(Mask):
-    """Adds -slopes[head] * (query position - key position). Press et al. 2022."""
+    """Adds slopes[head] * (key position - query position): a penalty for keys before the query, as
+    in the causal models of Press et al. 2022. Later keys, unless a mask hides them, gain."""
 
     slopes: Tensor = _tensor()
     offset: Dim | None = None
@@ -259,7 +263,7 @@ def bias(values: Tensor) -> Mask:
 
 
 def alibi(slopes: Tensor, offset: DimLike | None = None) -> Mask:
-    """A penalty that grows with distance, one slope a head."""
+    """slopes[head] * (key position - query position), added: for causal models, see `Alibi`."""
     return Alibi(slopes, _dim(offset, "alibi: offset"))
 
 

@@ -90,10 +90,11 @@ def _check_declared(item: Input | Param, known: set[str]) -> None:
     name, fill = item.value.name, item.fill
     try:
         check_shape(item.value.type.shape)
-        check_fill(fill)
+        if fill is not None:
+            check_fill(fill)
     except TfgraphError as error:
         raise TfgraphError(f"%{name}: {error.message}", error.location, error.hint) from error
-    if isinstance(fill.argument, Dim):
+    if fill is not None and isinstance(fill.argument, Dim):
         for symbol in sorted(fill.argument.symbols - known):
             raise TfgraphError(
                 f"%{name}: {fill}: no input gives the symbol '{symbol}'", fill.location

@@ -9,7 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
-from tfgraph.text import bare_name, default_fill, print_call
+from tfgraph.text import bare_name, print_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -71,7 +71,7 @@ def _symbol(symbol: Symbol) -> str:
 
 def _input(given: Input) -> str:
     type_ = given.value.type
-    return str(type_) if given.fill == default_fill(type_) else f"{type_} = {given.fill}"
+    return str(type_) if given.fill is None else f"{type_} = {given.fill}"
 
 
 def _result(name: str) -> str:

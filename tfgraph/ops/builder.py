@@ -120,7 +120,8 @@ class Builder:
     def input(
         self, name: str, dtype: str | DType, *shape: DimLike, fill: Fill | None = None
     ) -> Traced:
-        """Declare an input; `fill` makes an example of it (normal values unless given)."""
+        """Declare an input; `fill` makes an example of it. Unless given it is what its uses ask for
+        (partial masks, ids of a table), else normal values, or ones of an integer or bool."""
         with Blame():
             check_input_name(name)
         if name.isdigit():
@@ -129,8 +130,7 @@ class Builder:
             what = "a parameter" if name in self._params else "an input"
             raise TfgraphError(f"there is {what} '{name}' already", self.here())
         value = self._declared(name, dtype, shape)
-        default = Fill("normal", exact(1)) if value.type.dtype.is_float else Fill("ones")
-        self._inputs.append(Input(value, self._checked(fill) or default))
+        self._inputs.append(Input(value, self._checked(fill)))
         return Traced(self, value)
 
     def param(

@@ -16,13 +16,12 @@ from tfgraph.text.expressions import (
     parse_type,
 )
 from tfgraph.text.parser import parse_graph
-from tfgraph.text.printer import bare_name, default_fill, print_call, print_graph, print_node
+from tfgraph.text.printer import bare_name, print_call, print_graph, print_node
 
 __all__ = [
     "Call",
     "Ref",
     "bare_name",
-    "default_fill",
     "parse_call",
     "parse_constant",
     "parse_dim",

@@ -38,7 +38,6 @@ from tfgraph.ops.trace import map_traced
 from tfgraph.text.arithmetic import dim, integer
 from tfgraph.text.expressions import Call, Ref, call, fill, tensor_type
 from tfgraph.text.lexer import Cursor, Token, located, tokens
-from tfgraph.text.printer import default_fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -106,7 +105,7 @@ class _Parser:
             value, given = self.declared_value()
             with located(token.location):
                 check_input_name(value.name)
-            inputs.append(Input(value, given or default_fill(value.type)))
+            inputs.append(Input(value, given))
             self.known_symbols.update(*(size.symbols for size in value.type.shape))
             if not c.accept(","):
                 break

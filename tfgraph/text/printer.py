@@ -6,7 +6,7 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from tfgraph.ir import DType, Exact, Fill, Mask, exact
+from tfgraph.ir import DType, Exact, Mask
 from tfgraph.ir.mask import render_mask
 from tfgraph.ops.define import REGISTRY
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from inspect import Parameter
 
-    from tfgraph.ir import Attr, Graph, Input, Node, Operand, Output, Symbol, TensorType, Value
+    from tfgraph.ir import Attr, Graph, Input, Node, Operand, Output, Symbol, Value
 
 _PLAIN_VALUE = re.compile(r"[A-Za-z0-9_.~]+")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z0-9_]+)*")
@@ -24,7 +24,7 @@ def print_graph(graph: Graph) -> str:
     """The graph in the textual IR, which `parse_graph` reads back.
 
     All attributes are written, defaults included, except those that are None by default; so is
-    every weight's generator, but an input's only where it differs from `default_fill`.
+    every weight's generator, and an input's where it was given.
     """
     inputs = ", ".join(map(_input, graph.inputs))
     lines = [f"graph {_name(graph.name)}({inputs}) {{"]
@@ -56,14 +56,9 @@ def bare_name(name: str) -> str:
     return _quoted(name) if name == "_" else _name(name)
 
 
-def default_fill(type_: TensorType) -> Fill:
-    """The generator of an input that names none, as in the DSL: normal values, or ones."""
-    return Fill("normal", exact(1)) if type_.dtype.is_float else Fill("ones")
-
-
 def _input(given: Input) -> str:
     text = f"{_value(given.value)}: {given.value.type}"
-    return text if given.fill == default_fill(given.value.type) else f"{text} = {given.fill}"
+    return text if given.fill is None else f"{text} = {given.fill}"
 
 
 def _symbol(symbol: Symbol) -> str:
