@@ -255,6 +255,18 @@ def test_scores_have_a_least_rank(
     assert caught.value.message == f"mask: {message}"
 
 
+def test_offsets_have_a_limit_and_take_no_memory() -> None:
+    far = 2**30
+    with graph("g") as g:
+        scores = g.input("x", "f64", BATCH, HEADS, "seq", "t")
+        g.output("y", mask(scores, causal(far)))
+        with pytest.raises(TfgraphError, match="an offset is at most 1073741824 either way"):
+            mask(scores, causal(-far - 1))
+    data = FloatArray(scores_of(3, 5))
+    ((_, (result,)),) = evaluate(g.build(), {"x": data}, {"seq": 3, "t": 5}, data)
+    np.testing.assert_array_equal(result.data, data.data)
+
+
 def test_scores_are_floats() -> None:
     with graph("g") as g, pytest.raises(TfgraphError, match="expected a floating point tensor"):
         mask(g.input("x", "i64", 4, 4), causal())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _MOST_BUCKETS = 4096
+_FURTHEST = 2**30  # kernels count positions in 32 bits
 
 
 def apply(scores: Array, mask: Mask) -> Array:
@@ -55,6 +56,8 @@ def positions(scores: Array, offset: Dim | None) -> tuple[Array, Array]:
 
 def _range(scores: Array, start: Dim, count: Dim) -> Array:
     """start, ..., start + count - 1; start is not negative."""
+    if start.is_const:
+        return xp.add(xp.arange(count, like=scores), int(start))
     return xp.arange(start + count, like=scores).slice(0, start, start + count)
 
 
@@ -194,6 +197,8 @@ def _check_positions(part: Mask, scores: TensorType) -> None:
     queries, keys = scores.shape[-2:]
     if not isinstance(part, Causal | Window | Prefix | Alibi | Relative):
         return
+    if part.offset is not None and part.offset.is_const and abs(int(part.offset)) > _FURTHEST:
+        raise TfgraphError(f"{part}: an offset is at most {_FURTHEST} either way")
     if part.offset is None and queries != keys:
         raise TfgraphError(
             f"{part}: {queries} queries stand before {keys} keys, and no offset says where",

@@ -87,7 +87,8 @@ class Lanes:
 
     def below(self, bound: Expr) -> Expr:
         """Whether each lane's key position is at most its query's position plus `bound`."""
-        return self.spread(tirx.Cast("int32", self.key - bound)) <= self.queries
+        first = tirx.Max(self.key - bound, i64(-(2**31)))  # a bound may be as far as it likes
+        return self.spread(tirx.Cast("int32", tirx.Min(first, i64(2**31 - 1)))) <= self.queries
 
 
 @dataclass(frozen=True)
