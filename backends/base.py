@@ -21,6 +21,7 @@ from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
 from tfgraph.ops.generators import generator
 from tfgraph.ops.limits import implied_constraints
 from tfgraph.passes import PassReport
+from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.sizes import Port, SymbolRange
 
 NDArray = np.ndarray[Any, Any]
@@ -173,12 +174,14 @@ def check_backend_name(name: str) -> None:
 
 
 def find_backend(name: str) -> Backend:
-    """The backend of that name. Raises TfgraphError with the nearest name if there is none."""
+    """The backend of that name. Raises TfgraphError with the nearest name if there is none, and
+    MissingTool where what it needs is not installed."""
     check_backend_name(name)
     if name in _REGISTERED:
         return _REGISTERED[name]()
     module, _, cls = _BUILTIN[name].partition(":")
-    made: Backend = getattr(importlib.import_module(module), cls)()
+    with packages_named():
+        made: Backend = getattr(importlib.import_module(module), cls)()
     return made
 
 

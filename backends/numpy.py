@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Never
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from tfgraph.backends.base import (
 from tfgraph.backends.memory import Step, reference_steps, refuse_absurd_steps
 from tfgraph.ir import DType, Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate
-from tfgraph.runtime.inputs import check_inputs
+from tfgraph.runtime.inputs import check_inputs, refuse_positional
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
@@ -55,12 +55,13 @@ class NumpyExecutable(Runnable):
     def __call__(
         self,
         /,
-        *,
+        *unnamed: Never,
         dims: Mapping[str, int] | None = None,
         out: Any = None,
         **inputs: Any,
     ) -> dict[str, NDArray]:
         """The outputs by name; see `Runnable.__call__`."""
+        refuse_positional(unnamed, self.inputs)
         arrays, sizes = self._checked(inputs, dims)
         places = check_out(self.outputs, sizes, arrays, out)
         wanted = {o.value.name for o in self.graph.outputs}

@@ -1,8 +1,9 @@
 """The folder that an artifact is written to: beside its final name, then renamed, never half of it.
 
-It is called `.NAME.RANDOM.partial`. Whoever works in one holds a lock on it, which the system lets
-go of when the process ends, however it ends: so a folder without a lock was left behind by a killed
-process, and the next compilation to the same place removes it. May import: runtime.format, errors.
+It is called `.NAME.RANDOM.partial`: eight hex digits, and a hash instead of a long name. Whoever
+works in one holds a lock on it, which the system lets go of when the process ends, however it ends:
+so a folder without a lock was left behind by a killed process, and the next compilation to the same
+place removes it. May import: runtime.format, errors.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
+import hashlib
 import os
+import re
 import secrets
 import shutil
 from contextlib import contextmanager, suppress
@@ -23,7 +26,8 @@ from tfgraph.runtime import format as layout
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-_SUFFIX = ".partial"
+_NAME = re.compile(r"(.+)\.[0-9a-f]{8}\.partial", re.DOTALL)
+_LONGEST = 200  # bytes of a name; file systems take 255
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD of fcntl.h and RENAME_EXCHANGE of linux/fs.h
 
 
@@ -41,8 +45,10 @@ class Staging:
         place = Path(os.path.realpath(self.final))  # what a link names is replaced, not the link
         with self.writing():
             place.parent.mkdir(parents=True, exist_ok=True)
-            for left in place.parent.glob(f".{_literal(place.name)}.*{_SUFFIX}"):
-                _remove_unless_locked(left)
+            for left in place.parent.iterdir():
+                name = _NAME.fullmatch(left.name)
+                if name and name[1] == _stem(place):
+                    _remove_unless_locked(left)
             self.folder, self._lock = _locked_folder(place)
         return self
 
@@ -96,10 +102,21 @@ def write_file(path: Path, data: bytes) -> None:
         raise OSError(cause.errno, cause.strerror, str(path)) from cause
 
 
+def _stem(place: Path) -> str:
+    """What the names of all folders begin with that are written for this place."""
+    name = os.fsencode(place.name)
+    whole = len(name) <= _LONGEST
+    return "." + (place.name if whole else f"{hashlib.sha256(name).hexdigest()}{layout.SUFFIX}")
+
+
+def _new_name(place: Path) -> Path:
+    return place.with_name(f"{_stem(place)}.{secrets.token_hex(4)}.partial")
+
+
 def _locked_folder(place: Path) -> tuple[Path, int]:
     """A new folder beside `place`, and the descriptor that holds its lock."""
     while True:
-        folder = place.with_name(f".{place.name}.{secrets.token_hex(4)}{_SUFFIX}")
+        folder = _new_name(place)
         folder.mkdir()
         try:
             lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -135,7 +152,7 @@ def _exchanged(folder: Path, place: Path) -> bool:
         return False
     if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         raise OSError(code, os.strerror(code))
-    old = folder.with_name(f".{place.name}.{secrets.token_hex(4)}{_SUFFIX}")
+    old = _new_name(place)
     os.rename(place, old)
     os.rename(folder, place)
     shutil.rmtree(old, ignore_errors=True)
@@ -156,8 +173,3 @@ def _to_disk(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _literal(name: str) -> str:
-    """The name as a pattern that matches it alone."""
-    return "".join(f"[{c}]" if c in "*?[" else c for c in name)

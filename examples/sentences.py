@@ -102,4 +102,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except tfgraph.TfgraphError as error:
-        sys.exit(str(error))
+        sys.exit(tfgraph.errors.render(error))

@@ -20,7 +20,7 @@ from tfgraph.passes.pipeline import (
     register_pass,
     run_pipeline,
 )
-from tfgraph.passes.rewrite import Declined, apply_rules
+from tfgraph.passes.rewrite import Declined, Rewrites, apply_rules
 from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import Simplify
 
@@ -39,6 +39,7 @@ __all__ = [
     "NoMatch",
     "Pass",
     "PassReport",
+    "Rewrites",
     "Rule",
     "RulePass",
     "Simplify",

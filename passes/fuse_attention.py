@@ -41,8 +41,13 @@ def _repeated(name: str, how: str) -> Pattern:
 
 _KEYS = call("transpose", _repeated("k", "k"), shared=True, name="k_t", why="K is not transposed")
 _PRODUCT = call("matmul", var("q"), _KEYS, why="expected the product of Q and K")
+# What else is done to scores by hand.
+_ADVICE = {
+    "add": "tfgraph.ops.mask(scores, tfgraph.bias(t)) fuses",
+    "where": "tfgraph.ops.mask(scores, tfgraph.dense(t)) fuses",
+}
 _SCALED = either(
-    call("mul", _PRODUCT, const("scale"), why="expected the scaled scores"),
+    call("mul", _PRODUCT, const("scale"), why="expected the scaled scores", advice=_ADVICE),
     call("div", _PRODUCT, const("divisor")),
     _PRODUCT,
 )
@@ -51,7 +56,13 @@ _INSIDE = either(
 )
 _CAPPED = either(_SCALED, call("mul", call("tanh", _INSIDE), const("cap")))
 _MASKED = either(
-    call("mask", _CAPPED, masked("m"), why="unknown mask: expected mask or the scaled scores"),
+    call(
+        "mask",
+        _CAPPED,
+        masked("m"),
+        why="unknown mask: expected mask or the scaled scores",
+        advice=_ADVICE,
+    ),
     _CAPPED,
 )
 _WEIGHTS = call("softmax", _MASKED, name="softmax")
@@ -135,9 +146,18 @@ def _heads(x: Any) -> int:
     return int(heads)
 
 
+_LINEAR = "linear(x, w) for x @ w merges"
 _Q, _K, _V = (
-    call("linear", var(x), var(f"w{n}"), opt(f"b{n}"), name=n, why=f"{n.upper()} is not a linear")
-    for x, n in (("x", "q"), ("x", "k"), ("x", "v"))
+    call(
+        "linear",
+        var("x"),
+        var(f"w{n}"),
+        opt(f"b{n}"),
+        name=n,
+        why=f"{n.upper()} is not a linear",
+        advice={"matmul": _LINEAR},
+    )
+    for n in ("q", "k", "v")
 )
 
 
@@ -181,13 +201,34 @@ def _merge(x: Any, parts: list[tuple[Node, Any, Any]]) -> Any:
     return windows
 
 
+_PRODUCT_K, _PRODUCT_V = (
+    call(("linear", "matmul"), var("x"), var(f"w{n}"), opt(f"b{n}"), name=n) for n in ("k", "v")
+)
+
+
+@rule(call("attention", _ANY_Q, _PRODUCT_K, _PRODUCT_V, opt_mask), near=10**6)
+def merge_products(query: Any, wk: Any, wv: Any, k: Node, v: Node, match: Match) -> Any:
+    """Declines, and says why: K or V is x @ w, which is a linear by another name."""
+    products = [
+        name
+        for name, node, w in (("K", k, wk), ("V", v, wv))
+        if node.op == "matmul" and w.value in match.graph.param_values
+    ]
+    q = match.graph.producer.get(query.value)
+    told = q is not None and (q.op, q.inputs[0]) == (k.op, k.inputs[0]) == ("linear", v.inputs[0])
+    if not products or told:  # by merge-qkv, which found two linears
+        raise NoMatch
+    what = "are products" if products[1:] else "is the product"
+    raise NoMatch(f"{' and '.join(products)} {what} of a tensor and a weight; {_LINEAR}")
+
+
 @register_pass
 class FuseAttention(RulePass):
     """Scaled dot-product attention, with masks and grouped heads, becomes one op."""
 
     name = "fuse-attention"
-    rules: ClassVar[list[Rule]] = [
-        fuse_attention,
+    rules: ClassVar[list[Rule]] = [fuse_attention]
+    cleanups: ClassVar[list[Rule]] = [
         merge_transposes,
         drop_transpose,
         merge_reshapes,
@@ -200,4 +241,4 @@ class MergeProjections(RulePass):
     """The projections that feed one attention from one tensor become one linear."""
 
     name = "merge-projections"
-    rules: ClassVar[list[Rule]] = [merge_qkv, merge_kv]
+    rules: ClassVar[list[Rule]] = [merge_qkv, merge_kv, merge_products]

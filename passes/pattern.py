@@ -2,8 +2,9 @@
 
     call("layer_norm", call("add", var("a"), var("b")), opt("scale"), opt("bias"), name="norm")
 
-A pattern matches an operand. Where it does not, it says what it found and what it expected; the
-engine reports that as a near-miss when enough of the pattern had matched. May import: ops, ir.
+A number stands for that constant. A pattern matches an operand. Where it does not, it says what it
+found and what it expected; the engine reports that as a near-miss when enough of the pattern had
+matched. May import: ops, ir.
 """
 
 from __future__ import annotations
@@ -12,14 +13,19 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.ir import Attr, Exact, Mask, Node, Value
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Attr, Exact, Mask, Node, Value, exact
 from tfgraph.ops import find_op
+from tfgraph.ops.annotations import NUMBERS
+from tfgraph.ops.place import user_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from tfgraph.ir import Operand
+    from tfgraph.ir import ExactLike, Operand
     from tfgraph.passes.draft import Draft
+
+AttrLike = Attr | float
 
 
 class NoMatch(Exception):
@@ -66,8 +72,8 @@ class Pattern(ABC):
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """The states after a match; none if there is no match."""
 
-    def named_ops(self) -> Iterator[str]:
-        """The names of the ops that occur in the pattern."""
+    def calls(self) -> Iterator[Call]:
+        """The calls that occur in the pattern."""
         return iter(())
 
 
@@ -99,9 +105,9 @@ class Opt(Var):
 
 @dataclass(frozen=True)
 class Const(Pattern):
-    """An exact scalar, any or a given one."""
+    """An exact scalar, any or a given one; bound where it has a name."""
 
-    name: str
+    name: str | None
     value: Exact | None = None
 
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
@@ -110,6 +116,8 @@ class Const(Pattern):
             search.miss(state, f"{_show(operand, search)} is not a constant")
         elif self.value not in (None, operand):
             search.miss(state, f"{_show(operand, search)} is not {self.value}")
+        elif self.name is None:
+            yield state
         else:
             yield from _bind(self.name, operand, state, search)
 
@@ -133,24 +141,29 @@ class Call(Pattern):
     """The result of a node of one of `ops`, whose operands match `args` in order.
 
     Operands of a commutative op match in both orders. `shared` nodes may have other users: they
-    are cheap, and stay for those. `why` is the reason given when the operand is no such node.
+    are cheap, and stay for those. `why` is the reason given when the operand is no such node, and
+    `advice` what may be done about it, by the op that stands there.
     """
 
     ops: tuple[str, ...]
     args: tuple[Pattern, ...]
     name: str | None = None
-    attrs: Mapping[str, Attr] = field(default_factory=dict[str, Attr])
+    attrs: Mapping[str, AttrLike] = field(default_factory=dict[str, AttrLike])
     shared: bool = False
     why: str | None = None
+    advice: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def match(self, operand: Operand, state: State, search: Search) -> Iterator[State]:
         """Match the node and its operands."""
         node = search.graph.producer.get(operand) if isinstance(operand, Value) else None
         if node is None or node.op not in self.ops:
             expected = self.why or f"expected {' or '.join(self.ops)}"
-            search.miss(state, f"{expected}, found {_show(operand, search)}")
+            advice = self.advice.get(node.op) if node else None
+            found = _show(operand, search) + (f"; {advice}" if advice else "")
+            search.miss(state, f"{expected}, found {found}")
             return
-        for attr, wanted in self.attrs.items():
+        for attr, given in self.attrs.items():
+            wanted = find_op(node.op).attribute(attr, given)
             if node.attrs.get(attr) != wanted:
                 got = _text(node.attrs.get(attr))
                 search.miss(
@@ -166,10 +179,17 @@ class Call(Pattern):
         for bound in _bind(self.name, node, after, search):
             yield from self._operands(node, bound, search)
 
-    def named_ops(self) -> Iterator[str]:
-        yield from self.ops
+    def calls(self) -> Iterator[Call]:
+        yield self
         for arg in self.args:
-            yield from arg.named_ops()
+            yield from arg.calls()
+
+    def check(self) -> None:
+        """Raise TfgraphError for an op or attribute that is not there, or a value that it does not
+        take."""
+        for definition in map(find_op, self.ops):
+            for attr, wanted in self.attrs.items():
+                definition.attribute(attr, wanted)
 
     def _operands(self, node: Node, state: State, search: Search) -> Iterator[State]:
         operands = list(node.operands)
@@ -197,9 +217,9 @@ class Either(Pattern):
                 search.depth, search.reason = before
                 yield after
 
-    def named_ops(self) -> Iterator[str]:
+    def calls(self) -> Iterator[Call]:
         for pattern in self.patterns:
-            yield from pattern.named_ops()
+            yield from pattern.calls()
 
 
 def var(name: str) -> Pattern:
@@ -212,9 +232,9 @@ def opt(name: str) -> Pattern:
     return Opt(name)
 
 
-def const(name: str, value: Exact | None = None) -> Pattern:
-    """An exact scalar."""
-    return Const(name, value)
+def const(name: str, value: ExactLike | None = None) -> Pattern:
+    """An exact scalar, which is bound as an `Exact`: any, or the one given."""
+    return Const(name, None if value is None else _exact(value))
 
 
 def masked(name: str) -> Pattern:
@@ -222,22 +242,44 @@ def masked(name: str) -> Pattern:
     return Masked(name)
 
 
-def either(*patterns: Pattern) -> Pattern:
-    """The first of several patterns that leads to a match."""
-    return Either(patterns)
+def either(*patterns: Pattern | ExactLike) -> Pattern:
+    """The first of several patterns that leads to a match. Names that only the others have are None
+    in the rule's function."""
+    return Either(tuple(map(_pattern, patterns)))
 
 
 def call(
     op: str | Sequence[str],
-    *args: Pattern,
+    *args: Pattern | ExactLike,
     name: str | None = None,
-    attrs: Mapping[str, Attr] | None = None,
+    attrs: Mapping[str, AttrLike] | None = None,
     shared: bool = False,
     why: str | None = None,
+    advice: Mapping[str, str] | None = None,
 ) -> Pattern:
-    """The result of an op (or one of several); see `Call`."""
+    """The result of an op (or one of several); see `Call`. A number is that constant."""
     ops = (op,) if isinstance(op, str) else tuple(op)
-    return Call(ops, args, name, attrs or {}, shared, why)
+    patterns = tuple(map(_pattern, args))
+    return Call(ops, patterns, name, attrs or {}, shared, why, advice or {})
+
+
+def _pattern(given: Any) -> Pattern:
+    """What stands in a pattern, where a number means that constant."""
+    if isinstance(given, Pattern):
+        return given
+    if isinstance(given, NUMBERS) and not isinstance(given, bool):
+        return Const(None, _exact(given))
+    name = given if isinstance(given, str) and given.isidentifier() else "x"
+    raise TfgraphError(
+        f"{given!r} is no pattern", user_location(), f'var("{name}") matches any value'
+    )
+
+
+def _exact(number: Any) -> Exact:
+    try:
+        return exact(number)
+    except (ValueError, TypeError) as cause:
+        raise TfgraphError(f"{number!r} is no constant", user_location()) from cause
 
 
 def _bind(name: str, found: Node | Operand, state: State, search: Search) -> Iterator[State]:

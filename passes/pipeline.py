@@ -1,28 +1,32 @@
 """Passes and pipelines: a pass is a frozen dataclass whose fields are its options; a pipeline is
 data that prints as it is parsed, `fuse-attention,fuse-add-norm{keep_sum=false},dce`.
 
-A pass takes a valid graph and returns one: the graph is verified after each that changes it, and a
-failure names the pass. May import: rewrite, rule, ops, ir.
+A pass takes a valid graph and returns one, alone or in `Rewrites` with what was done. The graph is
+verified after each that changes it, and a failure names the pass. May import: rewrite, rule, ops,
+ir.
 """
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from tfgraph.errors import TfgraphError, nearest
+from tfgraph.errors import Location, TfgraphError, nearest
+from tfgraph.ir import Graph
 from tfgraph.ops import verify
+from tfgraph.ops.operands import shown
 from tfgraph.passes.rewrite import Declined, Rewrites, apply_rules
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgraph.ir import Graph
     from tfgraph.passes.rule import Rule
 
 PASSES: dict[str, type[Pass]] = {}
+_OF_CLASSES = {"name", "rules", "cleanups"}
 DEFAULT_PIPELINE = (
     "simplify,fold-constants,cse,"
     "fuse-attention,fuse-add-norm,fuse-linear-activation,merge-projections,cse,dce"
@@ -36,6 +40,13 @@ class PassReport:
     name: str
     applied: dict[str, int]
     declined: tuple[Declined, ...] = ()
+    cleanups: frozenset[str] = frozenset()
+    """The rules that only tidy up around the others."""
+
+    @property
+    def count(self) -> int:
+        """How often the rules applied that the pass is for."""
+        return sum(n for rule, n in self.applied.items() if rule not in self.cleanups)
 
     def to_json(self) -> dict[str, object]:
         """The object in `compile --json`."""
@@ -56,8 +67,9 @@ class Pass(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def run(self, graph: Graph) -> Rewrites:
-        """The graph after the pass, with what was done."""
+    def run(self, graph: Graph) -> Graph | Rewrites:
+        """The graph after the pass; as `Rewrites` with how often what was done, and what was not
+        and why."""
 
     def __str__(self) -> str:
         changed = [
@@ -70,13 +82,15 @@ class Pass(ABC):
 
 @dataclass(frozen=True)
 class RulePass(Pass):
-    """A pass that is a list of rules; plugins add to it with `add_rule`."""
+    """A pass that is a list of rules; plugins add to it with `add_rule`. `cleanups` run with them,
+    and reports tell them apart."""
 
     rules: ClassVar[list[Rule]]
+    cleanups: ClassVar[list[Rule]] = []
 
     def run(self, graph: Graph) -> Rewrites:
         """Apply the rules until none applies."""
-        return apply_rules(graph, self.rules)
+        return apply_rules(graph, [*self.rules, *self.cleanups])
 
 
 def register_pass(cls: type[Pass]) -> type[Pass]:
@@ -84,6 +98,12 @@ def register_pass(cls: type[Pass]) -> type[Pass]:
     or str (a word)."""
     if cls.name in PASSES and PASSES[cls.name] is not cls:
         raise TfgraphError(f"pass '{cls.name}' is registered twice")
+    said = {n for n, kind in inspect.get_annotations(cls).items() if "ClassVar" not in str(kind)}
+    if missing := said - {option.name for option in fields(cls)} - _OF_CLASSES:
+        raise TfgraphError(
+            f"pass '{cls.name}': {', '.join(sorted(missing))} is no option",
+            hint="@dataclass(frozen=True) above the class makes it one, and ClassVar a constant",
+        )
     for option in fields(cls):
         if not isinstance(option.default, bool | int | float | str):
             raise TfgraphError(f"pass '{cls.name}': option '{option.name}' has no plain default")
@@ -157,7 +177,7 @@ def run_pipeline(
     """
     reports: list[PassReport] = []
     for i, item in enumerate(passes):
-        result = item.run(graph)
+        result = _run(item, graph)
         try:
             if result.graph is not graph:
                 verify(result.graph)
@@ -167,11 +187,33 @@ def run_pipeline(
                 f"pass {item} left an invalid graph: {error.message} (passes before it: {earlier})",
                 error.location,
             ) from error
-        reports.append(PassReport(item.name, result.applied, tuple(result.declined)))
+        tidy = frozenset(r.name for r in (item.cleanups if isinstance(item, RulePass) else []))
+        reports.append(PassReport(item.name, result.applied, tuple(result.declined), tidy))
         if after is not None:
             after(item, graph, result.graph)
         graph = result.graph
     return graph, reports
+
+
+def _run(item: Pass, graph: Graph) -> Rewrites:
+    """What the pass returns. Raises TfgraphError, at its `run`, unless that is a Graph or
+    Rewrites."""
+    result: Any = item.run(graph)
+    if isinstance(result, Graph):
+        return Rewrites(result, {} if result is graph else {"changed": 1})
+    whole = isinstance(result, Rewrites)
+    parts: list[Any] = [result.graph, result.applied] if whole else [result]
+    pairs = zip(parts, (Graph, dict), strict=False)
+    wrong = [part for part, kind in pairs if not isinstance(part, kind)]
+    if not wrong:
+        return cast("Rewrites", result)
+    code = type(item).run.__code__
+    got = "nothing" if wrong[0] is None else shown(wrong[0])
+    raise TfgraphError(
+        f"pass {item}: run returns {got}, "
+        "expected a Graph, or Rewrites(graph, {what was done: how often})",
+        Location(code.co_filename, code.co_firstlineno),
+    )
 
 
 def _place(declined: Declined) -> str | None:

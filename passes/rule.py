@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Mask, Node, Value
-from tfgraph.ops import Builder, Traced, find_op
+from tfgraph.ops import Builder, Traced
 from tfgraph.ops.refuse import Misuse
 from tfgraph.passes.pattern import Call, NoMatch, Search, State
 
@@ -71,11 +71,12 @@ class Rule:
         return (inspect.getdoc(self.function) or "").partition("\n")[0]
 
     def check_ops(self) -> None:
-        """Raise TfgraphError, at the rule's place, where the pattern names an op that is not there.
-        Called when the rule runs: until then a plugin may register the op."""
+        """Raise TfgraphError, at the rule's place, where the pattern names an op or an attribute
+        that is not there, or one that no node can have. Called when the rule runs: until then a
+        plugin may register the op."""
         try:
-            for name in self.pattern.named_ops():
-                find_op(name)
+            for part in self.pattern.calls():
+                part.check()
         except TfgraphError as error:
             message = f"rule {self.name}: {error.message}"
             raise TfgraphError(message, self.location, error.hint) from error

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tfgraph.ir import Exact, as_dim, exact, rsqrt, sqrt
-from tfgraph.ir.exact import call as function_of
+from tfgraph.ir import Exact, as_dim, exact
 from tfgraph.ir.legal import is_normal
 from tfgraph.ops import reshape, transpose
 from tfgraph.passes.pattern import NoMatch, call, const, var
@@ -92,19 +91,12 @@ def merge_divisor(x: Any, a: Exact, b: Exact) -> Any:
 
 def reciprocal(c: Exact) -> Exact:
     """1/c, exactly. Raises NoMatch for 0 and for a logarithm."""
-    if not c.factor:
-        raise NoMatch("a constant is divided by 0")
-    result = Exact(1 / c.factor)
-    for function, argument in c.calls:
-        if function == "sqrt":
-            result *= rsqrt(argument)
-        elif function == "rsqrt":
-            result *= sqrt(argument)
-        elif function == "exp":
-            result *= function_of("exp", -argument)
-        else:
-            raise NoMatch(f"1/{function}({argument}) has no exact form")
-    return result
+    try:
+        return 1 / c
+    except ZeroDivisionError:
+        raise NoMatch("a constant is divided by 0") from None
+    except ValueError as no_form:
+        raise NoMatch(str(no_form)) from None
 
 
 def _times(x: Any, factor: Exact) -> Any:

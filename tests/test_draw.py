@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from typing import TYPE_CHECKING
 
 import pytest
 from helpers.random_graphs import graphs
@@ -13,7 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from tfgraph.draw import to_dot, to_mermaid
 from tfgraph.ir import Graph
 from tfgraph.ops import add, graph, topk
-from tfgraph.text import parse_graph
+from tfgraph.text import parse_graph, print_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TEXT = """
 graph block(%x: f32[n,4], %m: i64[n]) {
@@ -145,3 +149,33 @@ def test_graphviz_reads_it() -> None:
         )
         assert not done.stderr
         assert done.stdout.count('class="edge"') == source.count("->")
+
+
+WIDE = """
+graph wide(%attention_mask: i64[batch,seq], %x: f32[batch,seq,64], %t: f32[seq,seq]) {
+  %0 = attention(%x, %x, %x, window(left=6, right=0) & padding(%attention_mask) & bias(%t)) \
+{heads=8, kv_heads=8, scale=1000000000000000/5656854249492381, softcap=30}
+  %layers.0.attention.with.a.name.long.enough.for.two.lines = mul(%0, rsqrt(2))
+  return %layers.0.attention.with.a.name.long.enough.for.two.lines
+}
+""".replace("\\\n", "")
+
+
+@pytest.mark.parametrize("draw", [to_dot, to_mermaid])
+def test_what_is_long_goes_on_in_the_next_line(draw: Callable[[Graph], str]) -> None:
+    picture = draw(parse_graph(WIDE))
+    for shown in (
+        "window(left=6, right=0)", "padding(attention_mask)", "bias(t)", "heads=8", "kv_heads=8",
+        "softcap=30", "rsqrt(2)",
+    ):  # fmt: skip
+        assert shown in picture.replace("#61;", "=")
+    assert "…" not in picture
+    lines = re.split('<[^>]*>|"', picture)
+    assert "f32[batch,seq,64]" in lines  # in a line of its own, since the name is long
+
+
+def test_a_long_ratio_is_rounded() -> None:
+    picture = to_dot(parse_graph(WIDE))
+    assert "scale=0.176777" in picture
+    assert "5656854249492381" not in picture
+    assert "5656854249492381" in print_graph(parse_graph(WIDE))

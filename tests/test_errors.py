@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,11 @@ def test_a_short_line_is_shown_whole(tmp_path: Path) -> None:
     assert text == (
         f"{file}:1:10: error: expected an integer\n      heads: seven\n             ^\nhint: a hint"
     )
+
+
+def test_a_traceback_names_the_class_and_does_not_say_error_again() -> None:
+    error = TfgraphError("wrong", Location("m.yaml", 3, 1), "a hint", [TfgraphError("also")])
+    assert str(error) == "m.yaml:3:1: wrong\nhint: a hint\nalso"
+    assert render(error) == "m.yaml:3:1: error: wrong\nhint: a hint\nerror: also"
+    shown = "".join(traceback.format_exception_only(error))
+    assert shown.startswith("tfgraph.errors.TfgraphError: m.yaml:3:1: wrong\n")

@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 from helpers.checkpoints import CASES
 
+from tfgraph.backends.tvm import lower
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.fixture(autouse=True)
+def _emitters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that a page registers is gone after the test."""
+    monkeypatch.setattr(lower, "_EMITTERS", dict(lower._EMITTERS))
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -27,7 +35,8 @@ def blocks(language: str) -> list[tuple[str, str]]:
 def test_python_blocks_run(name: str, code: str, tmp_path: Path) -> None:
     file = tmp_path / "block.py"  # a file, so that places in the user's code can be found
     file.write_text(code)
-    exec(compile(code, str(file), "exec"), {"__name__": "block"})
+    # Not with the __future__ of this file.
+    exec(compile(code, str(file), "exec", dont_inherit=True), {"__name__": "block"})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -85,6 +94,49 @@ def test_blocks_of_the_page_on_extending_are_plugins(
     (tmp_path / "block.py").write_text(code)
     load_plugins([tmp_path / "block.py"])
     assert not caplog.records
+
+
+EXTENDED = """
+graph g(%x: f32[a,b,8], %y: f32[n], %z: f32[n]) {
+  %0 = softsign(%x)
+  %1 = softclip(%y) {bound=2.5}
+  %2 = add(%z, %1)
+  %3 = neg(%2)
+  %4 = neg(%3)
+  %5 = softsign(%4)
+  return %0, %5
+}
+"""
+
+
+def test_the_op_the_pass_and_the_kernel_of_the_page_on_extending_work(tmp_path: Path) -> None:
+    import numpy as np
+
+    import tfgraph
+
+    files = []
+    for name, code in blocks("python"):
+        if name.startswith("extending"):
+            files.append(tmp_path / f"{name}.py")
+            files[-1].write_text(code)
+    tfgraph.load_plugins(files)
+    graph = tfgraph.parse_graph(EXTENDED)
+    passes = "sort-operands{reverse=true},sort-operands,double-negation,dce"
+    report = tfgraph.build(graph, "cpu", tmp_path / "g.cpu.tfgraph", passes=passes)
+    assert [p.applied for p in report.passes[:2]] == [{}, {"sorted": 1}]
+    applied = {p.name: p.applied for p in report.passes}
+    assert applied["double-negation"] == {"double-negation": 1}
+    assert applied["lower"]["softsign"] == 2  # one kernel, for two shapes
+    assert "softclip" not in applied["lower"]  # through its body
+    assert report.verification.ok
+    assert report.artifact is not None
+    with tfgraph.load(report.artifact) as model:
+        given = model.example({"a": 3, "b": 5, "n": 7})
+        got = model(**given)
+    x, y, z = (given[name].astype(np.float64) for name in "xyz")
+    clipped = z + 2.5 * np.tanh(y / 2.5)
+    np.testing.assert_allclose(got["0"], x / (1 + np.abs(x)), atol=1e-6)
+    np.testing.assert_allclose(got["5"], clipped / (1 + np.abs(clipped)), atol=1e-5)
 
 
 def test_the_graph_of_the_page_on_the_ir_is_what_is_printed() -> None:

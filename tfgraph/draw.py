@@ -8,6 +8,7 @@ Imports cost, ops and ir.
 from __future__ import annotations
 
 import html
+import textwrap
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ from tfgraph.ir.mask import render_mask
 from tfgraph.ops.define import REGISTRY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from inspect import Parameter
 
     from tfgraph.ir import Attr, Graph, Node, TensorType, Value
@@ -34,7 +35,9 @@ _STYLES = {
     "movement": ("#f1f3f5", "#adb5bd"),
     "other": ("#ffffff", "#868e96"),
 }
-_LONGEST = 60  # characters of a line
+_LONGEST = 60  # characters of a line; longer ones go on in the next
+_MOST_LINES = 4  # of one operand or attribute
+_DIGITS = 12  # characters of a constant; a longer ratio is rounded
 _DOT_DEFAULTS = """\
   graph [fontname="Helvetica", fontsize=11, fontcolor="#495057", nodesep=0.25, ranksep=0.3]
   node [fontname="Helvetica", fontsize=11, shape=box, style="rounded,filled", margin="0.12,0.06"]
@@ -136,11 +139,14 @@ def _edge_label(graph: Graph, value: Value, label: str) -> str:
 
 def _lines(graph: Graph, node: Node, weights: bool) -> list[str]:
     """The lines of a node's box."""
-    lines = [" ".join([node.op, *_details(node)])]
-    lines += [f"%{value.name}: {value.type}" for value in node.outputs]
+    lines = _filled(node.op, _details(node))
+    for value in node.outputs:
+        lines += _filled(f"%{value.name}:", [str(value.type)])
     read = [v for v in dict.fromkeys(node.inputs) if v in graph.param_values]
     if read and not weights:
-        lines.append(", ".join(f"{v.name.rpartition('.')[2]} {_shape(v.type)}" for v in read))
+        texts = [f"{v.name.rpartition('.')[2]} {_shape(v.type)}" for v in read]
+        first, *rest = (*(f"{text}," for text in texts[:-1]), texts[-1])
+        lines += _filled(first, rest)
     return lines
 
 
@@ -149,9 +155,11 @@ def _details(node: Node) -> Iterator[str]:
     result does not show."""
     for operand in node.operands:
         if isinstance(operand, Exact):
-            yield str(operand)
+            yield _number(operand)
         elif isinstance(operand, Mask):
-            yield render_mask(operand, lambda value: str(value.name))
+            for i, part in enumerate(operand.parts):
+                shown = render_mask(part, lambda value: str(value.name))
+                yield f"& {shown}" if i else shown
     definition = REGISTRY.get(node.op)
     declared: Mapping[str, Parameter] = definition.attributes if definition else {}
     for name, value in node.attrs.items():
@@ -162,9 +170,28 @@ def _details(node: Node) -> Iterator[str]:
                 yield f"{name}={shown}"
 
 
+def _filled(title: str, details: Iterable[str]) -> list[str]:
+    """The title and what follows it, in lines that are shown whole where none of it is too long."""
+    lines = [title]
+    for detail in details:
+        if len(lines[-1]) + 1 + len(detail) <= _LONGEST:
+            lines[-1] += f" {detail}"
+        else:
+            lines += textwrap.wrap(detail, _LONGEST, max_lines=_MOST_LINES, placeholder="…")
+    return lines
+
+
+def _number(value: Exact) -> str:
+    """A constant: as it is where that is short, else rounded. The text of a graph is exact."""
+    exactly = str(value)
+    return exactly if len(exactly) <= _DIGITS else f"{float(value):.6g}"
+
+
 def _attr(value: Attr) -> str:
     if isinstance(value, tuple):
         return f"[{','.join(map(_attr, value))}]"
+    if isinstance(value, Exact):
+        return _number(value)
     return value.short if isinstance(value, DType) else str(value)
 
 

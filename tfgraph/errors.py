@@ -1,6 +1,6 @@
 """The errors a user sees: a message, the place it is about, and a hint; rendered in one place.
 
-Every mistake of a user ends in a `TfgraphError`. The command line prints it as
+Every mistake of a user ends in a `TfgraphError`. The command line prints it by `render` as
 
     model.yaml:7:12: error: heads: expected an integer, got 'seven'
         heads: seven
@@ -62,7 +62,8 @@ class TfgraphError(Exception):
         self.related = tuple(related)
 
     def __str__(self) -> str:
-        return render(self)
+        """As `render`, without the word that the class says: Python prints `TfgraphError: ...`."""
+        return "\n".join(_render_one(e, "") for e in (self, *self.related))
 
     def to_json(self) -> dict[str, object]:
         """The object that `--json` prints under "error"."""
@@ -93,7 +94,7 @@ class MissingTool(TfgraphError):
 
 def render(error: TfgraphError) -> str:
     """One error, and those related to it, as the text that the user reads."""
-    return "\n".join(_render_one(e) for e in (error, *error.related))
+    return "\n".join(_render_one(e, "error: ") for e in (error, *error.related))
 
 
 # What other tools call it, where the nearest spelling would be something else.
@@ -108,10 +109,9 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return f"did you mean '{close[0]}'?" if close else None
 
 
-def _render_one(error: TfgraphError) -> str:
-    lines = [
-        f"{error.location}: error: {error.message}" if error.location else f"error: {error.message}"
-    ]
+def _render_one(error: TfgraphError, word: str) -> str:
+    place = f"{error.location}: " if error.location else ""
+    lines = [f"{place}{word}{error.message}"]
     if error.location and error.location.line:
         lines += _excerpt(error.location)
     if error.hint:

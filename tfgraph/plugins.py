@@ -66,28 +66,28 @@ def load_plugins(files: Sequence[str | Path] = ()) -> None:
     for file in files:
         path = Path(file).resolve()
         if path not in _loaded:
-            before = _counts()
+            before = _registered()
             module = _load_file(Path(file))
             _loaded.add(path)
-            _warn_of_the_unregistered(file, module, registered=_counts() != before)
+            _warn_of_the_unregistered(file, module, registered=_registered() != before)
 
 
-def _counts() -> list[int]:
-    """How many ops, passes, rules and backends there are; emitters and architectures too where
+def _registered() -> list[Any]:
+    """The ops, passes, rules and backends that there are; emitters and architectures too where
     their modules are loaded."""
     from tfgraph.backends.base import backend_names
     from tfgraph.ops import REGISTRY
     from tfgraph.passes import PASSES, RulePass
 
-    rules = [len(cls.rules) for cls in PASSES.values() if issubclass(cls, RulePass)]
-    counts = [len(REGISTRY), len(PASSES), sum(rules), len(backend_names())]
+    rules = [list(cls.rules) for cls in PASSES.values() if issubclass(cls, RulePass)]
+    found: list[Any] = [dict(REGISTRY), dict(PASSES), rules, backend_names()]
     for module, name in (
         ("tfgraph.backends.tvm.lower", "_EMITTERS"),
         ("tfgraph.hf.architecture", "_registry"),
     ):
         if module in sys.modules:
-            counts.append(len(vars(sys.modules[module])[name]))
-    return counts
+            found.append(vars(sys.modules[module])[name].copy())
+    return found
 
 
 def _warn_of_the_unregistered(file: str | Path, module: ModuleType, *, registered: bool) -> None:
@@ -103,7 +103,8 @@ def _warn_of_the_unregistered(file: str | Path, module: ModuleType, *, registere
         and value.__module__ == module.__name__
     }
     users = [*PASSES.values(), *passes.values()]
-    used = {id(r) for cls in users if issubclass(cls, RulePass) for r in cls.rules}
+    rule_passes = [cls for cls in users if issubclass(cls, RulePass)]
+    used = {id(r) for cls in rule_passes for r in (*cls.rules, *cls.cleanups)}
     for name, value in passes.items():
         if value not in PASSES.values():
             log.warning("%s: the pass %s needs @register_pass above its class", file, name)

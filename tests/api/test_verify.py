@@ -13,6 +13,7 @@ from tfgraph.backends.base import symbol_ranges
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import Location
 from tfgraph.ir import Dim, Graph
+from tfgraph.ir.mask import bias
 from tfgraph.model import load_source
 
 ROOT = Path(__file__).parents[2]
@@ -87,3 +88,14 @@ def test_nan_is_not_verified() -> None:
     outcome = verify(NumpyExecutable(graph, weights), graph, weights)
     assert outcome.ok is None
     assert outcome.reason == "the reference gives NaN in output 'y'"
+
+
+def test_a_length_that_is_first_in_a_bias_is_no_batch() -> None:
+    """A symbol is a batch only where it is the first size of inputs and no other one."""
+    with ops.graph("biased") as g:
+        x = g.input("x", "f32", "batch", "seq", 8)
+        added = bias(g.input("t", "f32", "seq", "seq"))
+        g.output("y", ops.attention(x, x, x, added, heads=2, kv_heads=2, scale=1))
+    points = plan(g.build())
+    assert {"batch": 3, "seq": 67} in points
+    assert {"batch": 67, "seq": 1} in points

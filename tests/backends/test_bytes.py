@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from helpers.contract import WEIGHTS, compile_small, contract_graph, feeds
-from helpers.foreign import Foreign, NeedsGradient, NoDevice, Older
+from helpers.foreign import Broken, Foreign, NeedsGradient, NoDevice, Older
 
 import tfgraph
 from tfgraph import ops
@@ -157,6 +157,7 @@ def convert(to: str) -> str:
     return f"convert it with .astype('{to}')"
 
 
+MAKES = "numpy.asarray(x, 'float32') makes one"
 ARRAYS = "NumPy arrays and DLPack tensors are taken"
 AS_NUMPY = "pass it as a NumPy array"
 UNREADABLE = "input 'x' cannot be read as an array: "
@@ -187,10 +188,10 @@ REFUSED: list[tuple[str, Any, str, str]] = [
         "input 'keep' holds a byte that is neither 0 nor 1, expected bool",
         "make it of the bytes by != 0, not by .view(bool)",
     ),
-    ("x", X.tolist(), "input 'x' is a list, expected an array", ARRAYS),
-    ("x", tuple(X), "input 'x' is a tuple, expected an array", ARRAYS),
+    ("x", X.tolist(), "input 'x' is a list, expected an array", MAKES),
+    ("x", tuple(X), "input 'x' is a tuple, expected an array", MAKES),
     ("x", None, "input 'x' is a NoneType, expected an array", ARRAYS),
-    ("x", 1.0, "input 'x' is a float, expected an array", ARRAYS),
+    ("x", 1.0, "input 'x' is a float, expected an array", MAKES),
     ("x", X.tobytes(), "input 'x' is a bytes, expected an array", ARRAYS),
     ("x", memoryview(X), "input 'x' is a memoryview, expected an array", ARRAYS),
     (
@@ -223,6 +224,17 @@ REFUSED: list[tuple[str, Any, str, str]] = [
         f"{UNREADABLE}'NoDevice' object has no attribute '__dlpack_device__'",
         AS_NUMPY,
     ),
+    ("x", np.ndarray, "input 'x' is a type, expected an array", ARRAYS),
+    *(
+        ("x", Broken(X, error), f"{UNREADABLE}{said}", AS_NUMPY)
+        for error, said in (
+            (KeyError("boo"), "KeyError: 'boo'"),
+            (IndexError("far"), "IndexError: far"),
+            (ZeroDivisionError("by"), "ZeroDivisionError: by"),
+            (NotImplementedError("not yet"), "not yet"),
+        )
+    ),
+    ("x", Foreign(X, ()), f"{UNREADABLE}IndexError: tuple index out of range", AS_NUMPY),
     ("x", Foreign(X.astype("f8")), "input 'x' is float64, expected float32", convert("float32")),
 ]
 

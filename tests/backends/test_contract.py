@@ -105,6 +105,53 @@ def test_what_every_executable_offers_besides_the_call(backend: str) -> None:
             model.example({"sqe": 1})
         with pytest.raises(TfgraphError, match="dims: seq is '5', expected an integer"):
             model.sizes({"seq": "5"})  # type: ignore[dict-item]
+        for ask in (model.example, model.sizes):
+            for size in (0, 201):
+                with pytest.raises(TfgraphError) as error:
+                    ask({"seq": size})
+                assert error.value.message == f"seq is {size} in dims, expected 1 to 200"
+
+
+BY_NAME = "call it as model(ids=..., keep=..., x=...)"
+MISTAKEN: list[tuple[Callable[[Any], object], str, str | None]] = [
+    (lambda model: model(feeds(2, 3)["ids"]), "inputs go by name", BY_NAME),
+    (lambda model: model(1, 2, **feeds(2, 3)), "inputs go by name", BY_NAME),
+    (
+        lambda model: model(feeds(2, 3)),
+        "inputs go by name, not as a mapping",
+        "call it as model(**inputs)",
+    ),
+    (
+        lambda model: model.example(seq=3, batch=2),
+        "example has no argument 'seq'",
+        "sizes are given as model.example({'seq': 3, 'batch': 2})",
+    ),
+    (
+        lambda model: model.example(3),
+        "dims is a int, expected a mapping from symbols to sizes",
+        "such as {'batch': 5}",
+    ),
+    (
+        lambda model: model(dims=[("past", 3)], **feeds(2, 3)),
+        "dims is a list, expected a mapping from symbols to sizes",
+        "such as {'batch': 5}",
+    ),
+    (
+        lambda model: model(dims={3: 3}, **feeds(2, 3)),
+        "the model has no symbol '3'",
+        "it has batch, past, seq",
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "message", "hint"), MISTAKEN)
+def test_a_mistaken_call_is_explained(
+    model: Executable, call: Callable[[Any], object], message: str, hint: str | None
+) -> None:
+    with pytest.raises(TfgraphError) as error:
+        call(model)
+    assert error.value.message == message
+    assert error.value.hint == hint
 
 
 def test_the_same_inputs_give_the_same_bits(model: Executable) -> None:

@@ -6,6 +6,7 @@ import gc
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from helpers.artifacts import ROOT, contents, python
@@ -85,6 +86,25 @@ def test_what_is_no_artifact_is_told(tmp_path: Path) -> None:
         tfgraph.load(tmp_path)
 
 
+NO_PATHS: list[tuple[Any, str, str | None]] = [
+    (
+        b"model.tfgraph",
+        "load: expected a path, got b'model.tfgraph'",
+        "os.fsdecode makes one of bytes",
+    ),
+    (None, "load: expected a path, got None", None),
+    (3, "load: expected a path, got 3", None),
+    ("a\0b", "load: 'a\\x00b' is no path: it has a null character", None),
+]
+
+
+@pytest.mark.parametrize(("given", "message", "hint"), NO_PATHS)
+def test_what_is_no_path_is_told(given: Any, message: str, hint: str | None) -> None:
+    with pytest.raises(TfgraphError) as error:
+        tfgraph.load(given)
+    assert (error.value.message, error.value.hint) == (message, hint)
+
+
 # Never half of one
 
 
@@ -157,7 +177,7 @@ def test_a_closed_model_is_called_by_its_name() -> None:
     model = tfgraph.compile(small_model())
     inputs = model.example({"batch": 1, "seq": 1})
     model.close()
-    with pytest.raises(TfgraphError, match=r"^error: model small is closed$"):
+    with pytest.raises(TfgraphError, match=r"^model 'small' is closed$"):
         model(**inputs)
 
 

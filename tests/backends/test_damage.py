@@ -217,6 +217,28 @@ def test_a_newer_format_names_the_version_it_needs(artifact: Path, tmp_path: Pat
     assert error.value.hint == "it needs tfgraph 7.1.0, which made it, or a newer one"
 
 
+@pytest.mark.parametrize("tools", [None, [], "7.1.0", {}])
+def test_a_newer_format_may_not_tell_its_version(
+    artifact: Path, tmp_path: Path, tools: object
+) -> None:
+    folder = edit_manifest(artifact, tmp_path / "new.tfgraph", format=2, tools=tools)
+    with pytest.raises(TfgraphError, match="format 2; this tfgraph reads format 1") as error:
+        tfgraph.load(folder)
+    assert error.value.hint == "it needs the tfgraph that made it, or a newer one"
+
+
+@pytest.mark.parametrize("format_", [True, 1.0, "1", None, [1]])
+def test_a_format_that_is_no_integer_is_damage(
+    artifact: Path, tmp_path: Path, format_: object
+) -> None:
+    folder = edit_manifest(artifact, tmp_path / "odd.tfgraph", format=format_)
+    with pytest.raises(TfgraphError) as error:
+        tfgraph.load(folder)
+    assert error.value.message == (
+        f'{folder / layout.MANIFEST}: damaged: "format" is not an integer'
+    )
+
+
 def test_the_format_is_that_of_the_text_of_the_manifest(artifact: Path) -> None:
     """Every version can read what says which version it is: these stay where they are."""
     manifest = json.loads((artifact / layout.MANIFEST).read_text())

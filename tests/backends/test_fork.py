@@ -26,7 +26,7 @@ START = """if True:
 
     want = bits(model(**inputs))
     told = (
-        "error: model small was loaded before this process was forked off\\n"
+        "model 'small' was loaded before this process was forked off\\n"
         "hint: load it in this process, or start processes by 'spawn' instead of 'fork'"
     )
 
@@ -105,7 +105,7 @@ CASES = {
     try:
         pickle.dumps(model)
     except tfgraph.TfgraphError as error:
-        assert error.message == "model small cannot be copied or sent to another process"
+        assert error.message == "model 'small' cannot be copied or sent to another process"
         assert error.hint == f"load {path} there"
     else:
         raise SystemExit("pickled")""",

@@ -71,6 +71,9 @@ LAYOUTS: dict[str, Callable[[tuple[int, ...]], NDArray]] = {
     "reversed": lambda shape: np.zeros(shape, np.float32)[::-1, :, ::-1],
     "transposed": lambda shape: np.zeros(shape[::-1], np.float32).T,
     "a window": lambda shape: np.zeros((9, 9, 9), np.float32)[: shape[0], : shape[1], : shape[2]],
+    "crossed strides": lambda shape: np.lib.stride_tricks.as_strided(
+        np.zeros(999, np.float32), shape, (36, 32, 4 * 67)
+    ),
     "a subclass": lambda shape: np.zeros(shape, np.float32).view(np.recarray),
 }
 
@@ -115,6 +118,8 @@ def frozen(array: NDArray) -> NDArray:
 GOOD = (2, 3, 8)
 SHARED = np.zeros((4, 3, 8), np.float32)
 READ_ONLY = "out 'hidden' is read-only"
+OUTPUTS = ", ".join(o.name for o in contract_graph().outputs)
+NEW = "pass numpy.empty((2, 3, 8), 'float32')"
 REFUSED: list[tuple[Any, str, str | None]] = [
     (
         np.zeros(GOOD, np.float32),
@@ -125,27 +130,27 @@ REFUSED: list[tuple[Any, str, str | None]] = [
     (
         {"hidden": None},
         "out 'hidden' is a NoneType, expected an array",
-        "NumPy arrays and DLPack tensors are taken",
+        NEW,
     ),
     (
         {"hidden": [1.0]},
         "out 'hidden' is a list, expected an array",
-        "NumPy arrays and DLPack tensors are taken",
+        NEW,
     ),
     (
         {"hidden": np.float32(1)},
         "out 'hidden' is a scalar, expected an array",
-        "numpy.empty(()) is one",
+        NEW,
     ),
     (
         {"hidden": np.zeros(GOOD)},
         "out 'hidden' is float64, expected float32",
-        "convert it with .astype('float32')",
+        NEW,
     ),
     (
         {"hidden": np.zeros(GOOD, ">f4")},
         "out 'hidden' is >f4, expected float32",
-        "convert it with .astype('float32')",
+        NEW,
     ),
     (
         {"hidden": np.zeros((2, 4, 8), np.float32)},
@@ -175,12 +180,12 @@ REFUSED: list[tuple[Any, str, str | None]] = [
     (
         {"hidden": np.lib.stride_tricks.as_strided(np.zeros((3, 8), "f4"), GOOD, (0, 32, 4))},
         "out 'hidden' has elements that share memory, by its strides [0, 32, 4]",
-        "pass numpy.empty((2, 3, 8), 'float32')",
+        NEW,
     ),
     (
         {"hidden": np.lib.stride_tricks.as_strided(np.zeros(64, "f4"), GOOD, (64, 16, 4))},
         "out 'hidden' has elements that share memory, by its strides [64, 16, 4]",
-        "pass numpy.empty((2, 3, 8), 'float32')",
+        NEW,
     ),
     (
         {"hidden": SHARED[:2], "context": SHARED[1:3]},
@@ -190,7 +195,17 @@ REFUSED: list[tuple[Any, str, str | None]] = [
     (
         {"hidden": np.ma.masked_array(np.zeros(GOOD, np.float32))},
         "out 'hidden' is a masked array, whose mask would be lost",
-        "fill it with .filled(VALUE), and pass the mask as an input of its own",
+        NEW,
+    ),
+    (
+        {1: np.zeros(GOOD, np.float32)},
+        "the model has no output '1'",
+        f"it has {OUTPUTS}",
+    ),
+    (
+        {"hidden": np.lib.stride_tricks.as_strided(np.zeros(64, "f4"), GOOD, (48, 24, 4))},
+        "out 'hidden' has elements that share memory, by its strides [48, 24, 4]",
+        NEW,
     ),
     (
         {"hidden": Foreign(np.zeros(GOOD, np.float32), device=(2, 0))},

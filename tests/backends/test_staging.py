@@ -165,30 +165,54 @@ def test_only_what_was_left_behind_is_removed(tmp_path: Path, built: Built) -> N
         ".out2.tfgraph.0.partial",
         "out.tfgraph.0.partial",
         ".x.partial",
+        ".out.tfgraph.backup.partial",
+        ".out.tfgraph.0123abc.partial",
+        ".out.tfgraph.0123abcd.1.partial",
+        ".out.tfgraph.2024.0123abcd.partial",
+        ".out.tfgraph.0123ABCD.partial",
     ]
     for name in [".out.tfgraph.0123abcd.partial", *kept]:
         (tmp_path / name / "kernels").mkdir(parents=True)
         (tmp_path / name / "kernels" / "0.o").write_bytes(b"x")
-    (tmp_path / ".out.tfgraph.1.partial").write_text("a file")
-    (tmp_path / ".out.tfgraph.2.partial").symlink_to(tmp_path / ".x.partial")
+    (tmp_path / ".out.tfgraph.00000001.partial").write_text("a file")
+    (tmp_path / ".out.tfgraph.00000002.partial").symlink_to(tmp_path / ".x.partial")
     with Staging(tmp_path / "out.tfgraph") as at_work:
         (at_work.folder / "file").write_text("x")
         write(tmp_path, built)
         assert (at_work.folder / "file").read_text() == "x"
-    kept += [".out.tfgraph.1.partial", ".out.tfgraph.2.partial"]
+    kept += [".out.tfgraph.00000001.partial", ".out.tfgraph.00000002.partial"]
     assert sorted(others(tmp_path)) == sorted(kept)
     assert (tmp_path / ".x.partial" / "kernels" / "0.o").exists()
 
 
 def test_names_with_the_letters_of_patterns(tmp_path: Path) -> None:
     final = tmp_path / "a[b]*?.tfgraph"
-    left = tmp_path / ".a[b]*?.tfgraph.0.partial"
-    other = tmp_path / ".ab--.tfgraph.0.partial"
+    left = tmp_path / ".a[b]*?.tfgraph.00000000.partial"
+    other = tmp_path / ".ab--.tfgraph.00000000.partial"
     left.mkdir()
     other.mkdir()
     with Staging(final):
         pass
     assert [p.name for p in tmp_path.iterdir()] == [other.name]
+
+
+@pytest.mark.parametrize("letter", ["x", "\N{LATIN SMALL LETTER U WITH DIAERESIS}"])
+def test_names_as_long_as_file_systems_take(tmp_path: Path, built: Built, letter: str) -> None:
+    """255 bytes; what is left behind there is removed, what belongs to another long name is not."""
+    name = f"{letter * (247 // len(letter.encode()))}.tfgraph"
+    with Staging(tmp_path / name) as stage:
+        left = stage.folder
+    with Staging(tmp_path / f"y{name[1:]}") as stage:
+        other = stage.folder
+    left.mkdir()
+    other.mkdir()
+    for text in (b"first", b"second"):
+        with Staging(tmp_path / name) as stage:
+            g = graph()
+            write_artifact(stage.folder, g, g, built, Target("cpu"), [], {"note.txt": text})
+            stage.publish()
+        assert (tmp_path / name / "note.txt").read_bytes() == text
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, other.name])
 
 
 def test_a_link_is_written_through(tmp_path: Path, built: Built) -> None:

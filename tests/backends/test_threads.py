@@ -174,7 +174,7 @@ def test_closing_while_others_call(contract: Path) -> None:
                         if bits(model(dims={"past": 5}, **fed)) != want[shape]:
                             wrong.append(f"other bits at {shape}")
             except TfgraphError as error:
-                if error.message != "model contract is closed":
+                if error.message != "model 'contract' is closed":
                     wrong.append(error.message)
 
         def close(model: Executable = model, started: threading.Barrier = started) -> None:
@@ -194,7 +194,7 @@ def test_a_closed_model_stays_closed(contract: Path) -> None:
     for _ in range(2):
         with pytest.raises(TfgraphError) as error:
             model(dims={"past": 1}, **fed)
-        assert error.value.message == "model contract is closed"
+        assert error.value.message == "model 'contract' is closed"
         model.close()
     assert repr(model).startswith("<contract for cpu")
 

@@ -73,10 +73,9 @@ def test_what_it_prints(tfgraph: Callable[..., Any]) -> None:
         "  size    n  1 to 300      example 3\n"
         "target  cpu NAME (this machine)\n"
         "passes  2 -> 2 nodes\n"
-        "  cse    0\n"
-        "  dce    0\n"
-        "  lower  2  linear 1, softmax 1\n"
-        "memory  weights SIZE, activations SIZE at n=3\n"
+        "  lower  2  nodes by kernel: linear 1, softmax 1\n"
+        "  no change: cse, dce\n"
+        "memory  weights SIZE packed, activations SIZE at n=3\n"
         "verify  ok against numpy at 4 sizes\n"
         "  n=1\n"
         "  n=3\n"
@@ -122,8 +121,8 @@ def test_near_misses_are_told_with_place_and_reason(
 ) -> None:
     (tmp_path / "near.tfg").write_text(ADD_NORM)
     result = tfgraph("compile", "near.tfg", "--passes", "fuse-add-norm", "--no-verify")
-    assert "passes  2 -> 2 nodes\n  fuse-add-norm  0\n" in result.out
-    assert "  lower          2  add 1, layer_norm 1\nnot fused\n" in result.out
+    assert "passes  2 -> 2 nodes\n  lower          2  nodes by kernel: add 1" in result.out
+    assert "layer_norm 1\n  no change: fuse-add-norm\nnot fused\n" in result.out
     assert "  fuse-add-layer-norm: the add broadcasts f32[batch,8] with f32[8]\n" in result.out
     assert "    at  %norm = layer_norm  near.tfg:3:11\n" in result.out
 

@@ -75,6 +75,60 @@ def test_made_up_inputs_fit_the_given_ones(tfgraph: Callable[..., Any], tmp_path
     assert found["outputs"]["c"]["shape"] == [7, 6]
 
 
+CACHED = """\
+graph cached(%q: f32[seq,4], %k: f32[past + seq,4]) {
+  symbol past: 1..40, example 30
+  symbol seq: 1..20, example 3
+  %kt = transpose(%k) {perm=[1,0]} : f32[4,past + seq]
+  %s = matmul(%q, %kt) : f32[seq,past + seq]
+  return s=%s
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "dims"),
+    [
+        ({"q": 5, "k": 12}, {"past": 7, "seq": 5}),
+        ({"k": 37}, {"past": 30, "seq": 7}),  # the example of one of the two tells the other
+        ({"k": 12}, {"past": 1, "seq": 11}),  # its example leaves nothing for the other
+        ({"k": 60}, {"past": 40, "seq": 20}),
+        ({"q": 5}, {"past": 30, "seq": 5}),
+        ({}, {"past": 30, "seq": 3}),
+    ],
+)
+def test_sizes_that_a_shape_tells_through_a_sum(
+    tfgraph: Callable[..., Any], tmp_path: Path, given: dict[str, int], dims: dict[str, int]
+) -> None:
+    (tmp_path / "cached.tfg").write_text(CACHED)
+    inputs = []
+    for name, rows in given.items():
+        np.save(f"{name}.npy", np.ones((rows, 4), np.float32))
+        inputs += ["--input", f"{name}={name}.npy"]
+    found = tfgraph("run", "cached.tfg", "--target", "numpy", *inputs, "--json").json
+    assert found["dims"] == dims
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ({"q": 5, "k": 5}, "past is 0 in axis 0 of 'k', expected 1 to 40"),
+        ({"q": 5, "k": 46}, "past is 41 in axis 0 of 'k', expected 1 to 40"),
+        ({"k": 61}, "seq is 31 in axis 0 of 'k', expected 1 to 20"),
+    ],
+)
+def test_sizes_that_do_not_fit_a_sum(
+    tfgraph: Callable[..., Any], tmp_path: Path, rows: dict[str, int], message: str
+) -> None:
+    (tmp_path / "cached.tfg").write_text(CACHED)
+    inputs = []
+    for name, count in rows.items():
+        np.save(f"{name}.npy", np.ones((count, 4), np.float32))
+        inputs += ["--input", f"{name}={name}.npy"]
+    result = tfgraph("run", "cached.tfg", "--target", "numpy", *inputs)
+    assert (result.code, result.err) == (2, f"error: {message}\n")
+
+
 BAD = {
     "shape": (np.ones((5, 7), np.float32), "error: axis 1 of 'x' is 7, expected 8\n"),
     "dtype": (

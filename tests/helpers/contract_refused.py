@@ -68,13 +68,19 @@ REFUSED: list[tuple[dict[str, Any], Any, str, str | None]] = [
         changed(x=ANY.tolist()),
         1,
         "input 'x' is a list, expected an array",
-        "NumPy arrays and DLPack tensors are taken",
+        "numpy.asarray(x, 'float32') makes one",
     ),
     (
         changed(x=None, ids=None) | {"x": 1.0},
         1,
         "input 'ids' is missing",
         "expected ids: int64[batch, seq]",
+    ),
+    (
+        changed(x=None, ids=None),
+        1,
+        "inputs 'ids', 'x' are missing",
+        "expected ids: int64[batch, seq], x: float32[batch, seq, 8]",
     ),
     (changed(x=ANY[0]), 1, "input 'x' has shape [3, 8], expected x: float32[batch, seq, 8]", None),
     (

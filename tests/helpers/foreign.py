@@ -12,14 +12,14 @@ NDArray = np.ndarray[Any, Any]
 class Foreign:
     """A tensor that offers DLPack alone; `device` is where it says that it lies."""
 
-    def __init__(self, x: NDArray, device: tuple[int, int] = (1, 0)) -> None:
+    def __init__(self, x: NDArray, device: tuple[int, ...] = (1, 0)) -> None:
         self.x = x
         self.device = device
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         return self.x.__dlpack__(**kwargs)
 
-    def __dlpack_device__(self) -> tuple[int, int]:
+    def __dlpack_device__(self) -> tuple[int, ...]:
         return self.device
 
 
@@ -35,6 +35,17 @@ class NeedsGradient(Foreign):
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         raise BufferError("Can't export tensors that require gradient, use tensor.detach()")
+
+
+class Broken(Foreign):
+    """It raises whatever it likes."""
+
+    def __init__(self, x: NDArray, error: Exception) -> None:
+        super().__init__(x)
+        self.error = error
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        raise self.error
 
 
 class NoDevice:

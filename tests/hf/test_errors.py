@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.checkpoints import CASES, copy_case, import_model
 
-from tfgraph.errors import TfgraphError
+from tfgraph.errors import TfgraphError, render
 from tfgraph.hf import import_checkpoint
 
 
@@ -22,7 +22,7 @@ def error_of(folder: Path) -> str:
     with pytest.raises(TfgraphError) as caught:
         import_checkpoint(folder, folder / "model.yaml")
     assert sorted(folder.rglob("*")) == before
-    return str(caught.value).replace(f"{folder}/", "")
+    return render(caught.value).replace(f"{folder}/", "")
 
 
 def test_no_config(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def read_error(folder: Path) -> str:
     file = folder.parent / "model.yaml"
     with pytest.raises(TfgraphError) as caught:
         import_model(folder, file)
-    return str(caught.value).replace(f"{folder.parent}/", "")
+    return render(caught.value).replace(f"{folder.parent}/", "")
 
 
 def test_a_tensor_of_another_shape(tmp_path: Path) -> None:

@@ -132,3 +132,36 @@ def test_is_integer(value: Any, is_integer: bool) -> None:
 @given(rationals.filter(bool))
 def test_float_rounds_once(value: Fraction) -> None:
     assert float(exact(value)) == value.numerator / value.denominator
+
+
+@given(rationals, rationals)
+def test_rationals_calculate_exactly(a: Fraction, b: Fraction) -> None:
+    assert exact(a) + b == b + exact(a) == exact(a + b)
+    assert exact(a) - b == exact(a - b)
+    assert b - exact(a) == exact(b - a)
+    assert -exact(a) == exact(-a)
+    if b:
+        assert exact(a) / b == a / exact(b) == exact(a / b)
+
+
+@given(rationals, rationals, positive.filter(lambda x: x < 300), st.sampled_from(["sqrt", "exp"]))
+def test_multiples_of_one_irrational_calculate_exactly(
+    a: Fraction, b: Fraction, x: Fraction, function: str
+) -> None:
+    unit = call(function, x)
+    assert float(a * unit + b * unit) == pytest.approx(float((a + b) * unit))
+    assert a * unit - a * unit == exact(0)
+    assert a * unit + 0 == 0 + a * unit == a * unit
+    if b:
+        assert float(a / (b * unit)) == pytest.approx(float(a) / (float(b) * float(unit)))
+
+
+def test_what_has_no_exact_form_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"sqrt\(2\) \+ 1 has no exact form"):
+        sqrt(2) + 1
+    with pytest.raises(ValueError, match=r"1/log\(2\) has no exact form"):
+        1 / call("log", 2)
+    with pytest.raises(ZeroDivisionError):
+        exact(1) / 0
+    with pytest.raises(TypeError):
+        exact(1) + "1"  # type: ignore[operator]

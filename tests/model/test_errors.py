@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tfgraph.errors import TfgraphError
+from tfgraph.errors import TfgraphError, render
 from tfgraph.model import read_model
 from tfgraph.model.read import QUOTE
 
@@ -154,7 +154,7 @@ def test_the_text_has_excerpt_caret_and_hint(tmp_path: Path) -> None:
     path.write_text("layers: 1\nwidth: 8\nnorm:\n  kindd: rms_norm\n")
     with pytest.raises(TfgraphError) as caught:
         read_model(path)
-    assert str(caught.value) == (
+    assert render(caught.value) == (
         f"{path}:4:3: error: norm.kindd: unknown key\n"
         "      kindd: rms_norm\n"
         "      ^\n"

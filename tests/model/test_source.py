@@ -120,6 +120,73 @@ def test_errors(
     assert spec not in caught.value.message.split(), "the place names it already"
 
 
+ONE = "name a Graph, or a function of no arguments that returns one"
+HELPERS = """
+import numpy as np
+import tfgraph as nope_
+from os import path as nop
+from tfgraph.blocks import attention as nopes
+from tfgraph.ops import graph
+
+class Nope: ...
+
+_nope = 1
+
+def block(x, /, mask, *rest, name="b", **more):
+    return graph(name)
+
+def noper(*rest, scale=1, **more):
+    with graph("h") as h:
+        h.output("y", h.input("x", "f32", 3))
+    return h
+
+lambda_ = lambda width: width
+call = block.__call__
+"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "place", "message", "hint"),
+    [
+        ("h.py:nope", "h.py", "the file has no 'nope'", "did you mean 'noper'?"),
+        ("h.py:xyz", "h.py", "the file has no 'xyz'", "it has noper"),
+        (
+            "g.py:xyz",
+            "g.py",
+            "the file has no 'xyz'",
+            "it has g, builder, built, made, broken, wrong",
+        ),
+        ("e.py:xyz", "e.py", "the file has no 'xyz'", "it has no graph, nor a function"),
+        ("h.py:np", "h.py", "'np' is a module, expected a graph", ONE),
+        ("h.py:block", "h.py:12", "'block' takes arguments (x, mask): there are none to give", ONE),
+        (
+            "h.py:nopes",
+            "h.py",
+            "'nopes' takes arguments (q, k, v): there are none to give",
+            ONE,
+        ),
+        (
+            "h.py:lambda_",
+            "h.py:20",
+            "'lambda_' takes arguments (width): there are none to give",
+            ONE,
+        ),
+    ],
+)
+def test_what_of_a_python_file_is_a_graph(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, spec: str, place: str, message: str, hint: str
+) -> None:
+    """Hints name graphs and functions that are written there and need no arguments."""
+    monkeypatch.chdir(folder)
+    Path("h.py").write_text(HELPERS)
+    Path("e.py").write_text("import sys\nnumber = 3\n")
+    with pytest.raises(TfgraphError) as caught:
+        load_source(spec)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
+    assert str(caught.value.location) == place
+    assert load_source("h.py:noper").name == "h"
+
+
 def test_the_schema_file_is_up_to_date(request: pytest.FixtureRequest) -> None:
     text = json.dumps(json_schema(), indent=2) + "\n"
     if request.config.getoption("--update-golden"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from tfgraph.blocks import Layer
 from tfgraph.cost import cost
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Dim, Fill, Graph, Input, Node, Output, Value, exact, rsqrt, tensor
-from tfgraph.ir.mask import causal, padding, window
+from tfgraph.ir.mask import alibi, bias, causal, dense, padding, relative, window
 from tfgraph.ops import (
     FloatArray,
     add,
@@ -27,6 +27,7 @@ from tfgraph.ops import (
     graph,
     iota,
     layer_norm,
+    less,
     mask,
     matmul,
     mul,
@@ -36,9 +37,15 @@ from tfgraph.ops import (
     sum_,
     take,
     verify,
+    where,
 )
 from tfgraph.passes import parse_pipeline
 from tfgraph.text import print_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgraph.ir import Mask
 
 
 def _line() -> int:
@@ -392,3 +399,29 @@ def test_verify_takes_what_the_dsl_builds() -> None:
     built = g.build()
     verify(built)
     assert all(isinstance(d, Dim) for v in built.values() for d in v.type.shape)
+
+
+@pytest.mark.parametrize("given", [np.ones(2), [0.5, 0.25], (1, 2), 8, 0.5, exact(2)], ids=repr)
+@pytest.mark.parametrize("make", [alibi, bias, padding, dense, relative])
+def test_numbers_in_place_of_a_masks_tensor_get_a_hint(
+    make: Callable[[Any], Mask], given: Any
+) -> None:
+    with graph("g") as g:
+        x = g.input("x", "f32", "b", 2, "s", "s")
+        with pytest.raises(TfgraphError, match=r"mask: an operand is an?") as caught:
+            mask(x, make(given))
+    assert caught.value.hint == (
+        "make it an input, given when the model runs, or a weight: g.param(...), and "
+        "weights={...} when it is compiled"
+    )
+
+
+@pytest.mark.parametrize(("number", "hides"), [(-1e9, True), (-10000, True), (0, False)])
+def test_a_number_in_place_of_a_tensor_gets_a_hint(number: float, hides: bool) -> None:
+    with graph("g") as g:
+        x = g.input("x", "f32", 4)
+        with pytest.raises(TfgraphError, match="'no' must be a tensor, not a number") as caught:
+            where(less(x, 0), x, number)  # type: ignore[arg-type]
+    assert caught.value.hint is not None
+    assert "tfgraph.ops.full(shape=(), value=..., dtype='f32')" in caught.value.hint
+    assert ("tfgraph.ops.mask(scores, tfgraph.dense(allowed))" in caught.value.hint) is hides

@@ -50,6 +50,15 @@ def test_every_weight_meets_every_value(model: Any, n: int) -> None:
     np.testing.assert_array_equal(model(weights=weights, values=values)["y"], want)
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_one_kind_of_value_that_is_not_finite(model: Any, value: float) -> None:
+    weights = np.array([[[0, 1], [1, 0], [2, 3]]], np.float32)
+    values = np.array([[[value], [5]]], np.float32)
+    with np.errstate(invalid="ignore"):
+        want = np.array([5, value, 2 * value + 15], np.float32)
+    np.testing.assert_array_equal(model(weights=weights, values=values)["y"][0, :, 0], want)
+
+
 @pytest.mark.parametrize(("n", "t", "d"), [(1, 1, 1), (3, 7, 50), (65, 63, 48), (9, 130, 97)])
 def test_is_the_matmul_where_all_is_finite(model: Any, n: int, t: int, d: int) -> None:
     rng = np.random.default_rng(n)

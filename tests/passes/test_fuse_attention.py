@@ -71,6 +71,11 @@ class Attention:
                 scores = ops.mask(scores, causal())
             elif self.mask == "added":
                 scores = scores + g.input("m", "f32", 2, 1, 8, 8)
+            elif self.mask == "added before":
+                scores = ops.mask(scores + g.input("m", "f32", 2, 1, 8, 8), causal())
+            elif self.mask == "selected":
+                low = ops.full(shape=(), value=-1e9, dtype="f32")
+                scores = ops.where(g.input("keep", "bool", 2, 1, 8, 8), scores, low)
             elif self.mask == "twice":
                 scores = ops.mask(ops.mask(scores, causal()), causal())
             if self.scale == "after":
@@ -105,7 +110,18 @@ ATTENTION = {
     ),
     "unknown mask": (
         replace(WHOLE, mask="added"),
-        "unknown mask: expected mask or the scaled scores, found %3 = add",
+        "unknown mask: expected mask or the scaled scores, found %3 = add; "
+        "tfgraph.ops.mask(scores, tfgraph.bias(t)) fuses",
+    ),
+    "added before the mask": (
+        replace(WHOLE, mask="added before"),
+        "expected the scaled scores, found %3 = add; "
+        "tfgraph.ops.mask(scores, tfgraph.bias(t)) fuses",
+    ),
+    "selected by hand": (
+        replace(WHOLE, mask="selected"),
+        "unknown mask: expected mask or the scaled scores, found %4 = where; "
+        "tfgraph.ops.mask(scores, tfgraph.dense(t)) fuses",
     ),
     "scores that leave out queries of 0": (
         replace(WHOLE, scores_of=ops.weighted_sum),

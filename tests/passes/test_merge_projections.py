@@ -142,8 +142,9 @@ def test_different_inputs(inputs: str, reason: str) -> None:
     ("linears", "applied", "reasons"),
     [
         ("kv", {"merge-kv": 1}, []),
-        ("qk", {}, ["V is not a linear, found %v = matmul"]),
-        ("qv", {}, []),  # one node in: not near enough for a word
+        ("qk", {}, ["V is not a linear, found %v = matmul; linear(x, w) for x @ w merges"]),
+        ("qv", {}, ["K is the product of a tensor and a weight; linear(x, w) for x @ w merges"]),
+        ("", {}, ["K and V are products of a tensor and a weight; linear(x, w) for x @ w merges"]),
     ],
 )
 def test_not_linears(linears: str, applied: dict[str, int], reasons: list[str]) -> None:
@@ -221,3 +222,11 @@ def test_a_cycle_is_refused_with_its_path() -> None:
         "the fused op would need its own result: %w -> %y~3 -> %y~4 -> %k -> %w",
         "the fused op would need its own result: %w -> %y~2 -> %y~3 -> %k -> %w",
     ]
+
+
+def test_a_product_of_two_inputs_is_no_near_miss() -> None:
+    with ops.graph("g") as g:
+        x, w = g.input("x", "f32", 2, 3, 8), g.input("w", "f32", 8, 8)
+        g.output("y", ops.attention(x @ w, x @ w, x @ w, heads=2, kv_heads=2, scale=1))
+    _, (report,) = run_pipeline(g.build(), [PASSES["merge-projections"]()])
+    assert report.declined == ()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from tfgraph import ops
+from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph, exact, rsqrt
 from tfgraph.ir.mask import causal
 from tfgraph.ops import Builder
-from tfgraph.passes import call, const, either, masked, opt, var
+from tfgraph.passes import apply_rules, call, const, either, masked, opt, rule, var
 from tfgraph.passes.draft import Draft
 from tfgraph.passes.pattern import Pattern, Search, State
 
@@ -119,6 +121,68 @@ def test_a_constant_is_any_or_a_given_one() -> None:
         1,
         "the input %y is not a constant",
     )
+
+
+@pytest.mark.parametrize("one", [1, 1.0, Fraction(1), exact(1)], ids=repr)
+def test_a_number_in_a_pattern_is_that_constant(one: Any) -> None:
+    graph = build(lambda g, x, y: ops.add(1, x))
+    assert matches(call("add", one, var("x")), graph) == [{"x": "%x"}]
+    assert matches(call("add", var("x"), either(2, one)), graph) == [{"x": "%x"}]
+    assert matches(call("add", var("x"), const("c", one)), graph) == [{"x": "%x", "c": "1"}]
+    assert reason(call("sub", var("x"), one), build(lambda g, x, y: x - 2)) == (
+        1,
+        "the constant 2 is not 1",
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: call("add", "x", var("y")), "'x' is no pattern"),
+        (lambda: call("add", None, var("y")), "None is no pattern"),
+        (lambda: either(var("x"), [var("y")]), "[Var(name='y')] is no pattern"),
+        (lambda: call("add", float("nan"), var("y")), "nan is no constant"),
+        (lambda: const("c", float("inf")), "inf is no constant"),
+        (lambda: const("c", "1.5x"), "'1.5x' is no constant"),
+    ],
+)
+def test_what_is_no_pattern(make: Callable[[], Pattern], message: str) -> None:
+    with pytest.raises(TfgraphError) as caught:
+        make()
+    assert caught.value.message == message
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+
+
+def test_attributes_are_read_as_those_of_the_op() -> None:
+    graph = build(lambda g, x, y: ops.layer_norm(ops.transpose(x, perm=(0, 2, 1)), eps=1e-6))
+    moved = call("transpose", var("x"), attrs={"perm": [0, 2, 1]})
+    assert matches(call("layer_norm", moved, attrs={"eps": 1e-6}), graph) == [{"x": "%x"}]
+    assert matches(call("layer_norm", moved, attrs={"eps": 1e-5}), graph) == []
+
+
+@pytest.mark.parametrize(
+    ("attrs", "message"),
+    [
+        ({"epsilon": 1}, "rule never: layer_norm has no attribute 'epsilon'"),
+        ({"eps": "small"}, "rule never: layer_norm: eps: expected a number, got 'small'"),
+    ],
+)
+def test_an_attribute_that_no_node_has(attrs: dict[str, Any], message: str) -> None:
+    @rule(call("layer_norm", var("x"), attrs=attrs))
+    def never(x: Any) -> Any:
+        return x
+
+    with pytest.raises(TfgraphError) as caught:
+        apply_rules(build(lambda g, x, y: x + y), [never])
+    assert caught.value.message == message
+    assert caught.value.location == never.location
+
+
+def test_advice_stands_beside_what_was_found() -> None:
+    pattern = call("exp", call("mul", var("x"), var("x"), advice={"add": "multiply it"}))
+    assert reason(pattern, build(lambda g, x, y: ops.exp(x + x)))[1].endswith(" = add; multiply it")
+    assert reason(pattern, build(lambda g, x, y: ops.exp(x - x)))[1].endswith(" = sub")
 
 
 def test_commutative_operands_match_in_both_orders() -> None:

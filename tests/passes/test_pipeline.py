@@ -14,6 +14,7 @@ from tfgraph.passes import (
     DEFAULT_PIPELINE,
     Pass,
     PassReport,
+    Rewrites,
     Rule,
     RulePass,
     add_rule,
@@ -24,7 +25,6 @@ from tfgraph.passes import (
     run_pipeline,
     var,
 )
-from tfgraph.passes.rewrite import Rewrites
 
 
 @dataclass(frozen=True)
@@ -230,3 +230,79 @@ def test_a_rule_can_be_added_to_a_pass() -> None:
             add_rule(name, extra)
         assert caught.value.message == f"no pass of rules is called '{name}'"
         assert caught.value.hint == hint
+
+
+def returning(result: Any) -> Pass:
+    """A pass whose `run` returns `result`, or what it makes of the graph."""
+
+    class Mine(Pass):
+        name = "mine"
+
+        def run(self, graph: Graph) -> Graph:
+            return result(graph) if callable(result) else result  # type: ignore[no-any-return]
+
+    return Mine()
+
+
+def test_a_pass_may_return_the_graph_alone() -> None:
+    graph, (report,) = run_pipeline(small(), [returning(lambda graph: replace(graph, name="h"))])
+    assert (graph.name, report.applied) == ("h", {"changed": 1})
+    graph, (report,) = run_pipeline(small(), [returning(lambda graph: graph)])
+    assert (graph.name, report.applied) == ("g", {})
+
+
+@pytest.mark.parametrize(
+    ("result", "got"),
+    [
+        (None, "nothing"),
+        ([1], "a list"),
+        (lambda graph: Rewrites(None), "nothing"),  # type: ignore[arg-type]
+        (lambda graph: Rewrites(graph, 3), "an int"),  # type: ignore[arg-type]
+        (lambda graph: (graph, {}), "a tuple"),
+    ],
+)
+def test_a_pass_that_returns_something_else(result: Any, got: str) -> None:
+    item = returning(result)
+    with pytest.raises(TfgraphError) as caught:
+        run_pipeline(small(), [item])
+    assert caught.value.message == (
+        f"pass mine: run returns {got}, "
+        "expected a Graph, or Rewrites(graph, {what was done: how often})"
+    )
+    place = caught.value.location
+    assert place is not None
+    assert (place.file, place.line) == (__file__, type(item).run.__code__.co_firstlineno)
+
+
+def test_an_annotation_makes_no_option() -> None:
+    class Loose(Pass):
+        name = "loose"
+        depth: int = 3
+
+        def run(self, graph: Graph) -> Graph:
+            return graph
+
+    with pytest.raises(TfgraphError, match="pass 'loose': depth is no option") as caught:
+        register_pass(Loose)
+    assert caught.value.hint is not None
+    assert "@dataclass(frozen=True)" in caught.value.hint
+
+
+def test_cleanups_are_told_apart() -> None:
+    @rule(call("exp", var("x")))
+    def main(x: Any) -> Any:
+        return ops.tanh(x)
+
+    @rule(call("mul", var("x"), 1))
+    def tidy(x: Any) -> Any:
+        return x
+
+    class Both(RulePass):
+        name = "both"
+        rules: ClassVar[list[Rule]] = [main]
+        cleanups: ClassVar[list[Rule]] = [tidy]
+
+    graph, (report,) = run_pipeline(small(), [Both()])
+    assert report.applied == {"main": 1, "tidy": 1}
+    assert (report.count, report.cleanups) == (1, {"tidy"})
+    assert [n.op for n in graph.nodes] == ["tanh"]

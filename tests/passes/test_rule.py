@@ -275,7 +275,7 @@ def test_an_unknown_op_in_a_pattern_is_reported_when_the_rule_first_runs() -> No
         """Never matches."""
         raise NoMatch("never")
 
-    assert list(either_call.named_ops()) == ["exp", "negg"]
+    assert [part.ops for part in either_call.calls()] == [("exp",), ("negg",)]
     with pytest.raises(TfgraphError, match="rule misspelt: unknown op 'negg'") as caught:
         apply_rules(exp_neg("exp"), [misspelt])
     assert caught.value.hint == "did you mean 'neg'?"

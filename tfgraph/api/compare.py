@@ -156,7 +156,7 @@ def compare(
     threads: int | None = None,
 ) -> Comparison:
     """Run two backends on the same inputs and compare outputs and every shared intermediate.
-    `source` is what `compile` takes.
+    `source` and `weights` are what `compile` takes.
 
     Inputs left out are made by the graph's generators, at sizes that agree with the given inputs
     and `dims`, else at the symbols' examples. The first backend is the reference of the bounds.

@@ -96,9 +96,11 @@ def compile(
 
     `source` is a Graph, a Model, or the path of one (`model.yaml`, `file.py:name`, `graph.tfg`);
     the target is that of the model, or the CPU, unless given. With `output` a verified artifact is
-    written there, which `load` reads again. Parameters without weights are seeded. `threads` is
-    that of `load`; the reference uses NumPy's. Raises TfgraphError for a graph that the target
-    cannot run, MissingTool where this machine cannot, VerificationFailed.
+    written there, which `load` reads again. `weights` are arrays by parameter name, all of them and
+    no others, of the parameters' shapes and dtypes; without, they are the model's, or seeded.
+    `threads` is that of `load`; the reference uses NumPy's. Raises TfgraphError for weights that do
+    not fit and a graph that the target cannot run, MissingTool where this machine cannot,
+    VerificationFailed.
     """
     opened = open_source(source, weights)
     chosen = opened.choose(target)
@@ -149,8 +151,8 @@ def build(
     progress: Progress = lambda stage: None,
     after: AfterPass | None = None,
 ) -> CompileReport:
-    """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here); `source` and
-    `target` are those of `compile`.
+    """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here); `source`,
+    `target` and `weights` are those of `compile`.
 
     The artifact appears whole, after it was verified against the reference, or not at all. Raises
     VerificationFailed; with `keep_failed` the artifact is then kept under `NAME.failed.tfgraph`.

@@ -1,19 +1,21 @@
 """What `compile`, `build` and `compare` take: a graph, a model, or the path of one.
 
-May import: backends.base, model, ops, ir, errors.
+May import: weights, backends.base, model, ops, runtime, ir, errors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from tfgraph.api.weights import given_weights
 from tfgraph.backends.base import Target, Weights
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import Builder
 from tfgraph.runtime.format import MANIFEST
+from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
 
 if TYPE_CHECKING:
@@ -37,10 +39,18 @@ class Opened:
 
 def open_source(source: Source, weights: Weights | None = None) -> Opened:
     """The graph of `source`: a Graph, a Model, or a path as `load_source` takes it (`model.yaml`,
-    `file.py:name`, `graph.tfg`). `weights` stand in for the model's own. Raises TfgraphError."""
+    `file.py:name`, `graph.tfg`). `weights` stand in for the model's own: all of them, of the
+    parameters' shapes and dtypes. Raises TfgraphError."""
+    opened = _open(source)
+    given = opened.weights if weights is None else weights
+    return opened if given is None else replace(opened, weights=given_weights(opened.graph, given))
+
+
+def _open(source: Source) -> Opened:
     if isinstance(source, Graph):
-        return Opened(source, weights)
-    from tfgraph.model import Model, load_source  # not for graphs: reading YAML loads much
+        return Opened(source, None)
+    with packages_named():
+        from tfgraph.model import Model, load_source  # not for graphs: reading YAML loads much
 
     if isinstance(source, str | Path):
         if (Path(source) / MANIFEST).is_file():
@@ -53,7 +63,7 @@ def open_source(source: Source, weights: Weights | None = None) -> Opened:
         own = Target(given.target or "cpu")
         if own.name == "cuda":
             own = Target("cuda", arch=given.arch)
-        return Opened(given.graph, given.weights if weights is None else weights, own)
+        return Opened(given.graph, given.weights, own)
     if isinstance(given, Builder):
         raise TfgraphError(
             f"graph {given.name} is still being built", hint="call build() for the graph"

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tfgraph.api.bounds import Difference, difference
+from tfgraph.api.weights import given_weights
 from tfgraph.backends.base import Executable, Weights, constraints_of
 from tfgraph.backends.memory import peak, reference_steps
 from tfgraph.backends.numpy import NumpyExecutable
@@ -105,8 +106,9 @@ def verify(
     """Run both at each point; for each output the difference that comes nearest to its bound.
 
     Where no sizes meet the graph's constraints, or the reference gives NaN, nothing is shown.
+    `weights` are all of the graph's, checked as those of `compile` are.
     """
-    reference = NumpyExecutable(graph, weights)
+    reference = NumpyExecutable(graph, given_weights(graph, weights))
     points = plan(graph, budget)
     worst: dict[str, tuple[Difference, int]] = {}
     reason = None if points else "no sizes were found that meet the constraints"
@@ -133,7 +135,7 @@ def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
     """The sizes to try, each once, in order, all of them within ranges and constraints."""
     names = sorted({s for v in graph.values() for d in v.type.shape for s in d.symbols})
     symbols = [graph.symbol(name) for name in names]
-    batch = {str(i.value.type.shape[0]) for i in graph.inputs if i.value.type.rank}
+    batch = _batch_sizes(graph)
     low = {s.name: s.low for s in symbols}
     lengths = [s for s in symbols if s.name not in batch]
     odd = {s.name: _odd(s, 3) for s in symbols}
@@ -158,6 +160,13 @@ def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
     settled = [settle(point, symbols, constraints) for point in points]
     found = [point for point in settled if point is not None]
     return [p for i, p in enumerate(found) if p not in found[:i]]
+
+
+def _batch_sizes(graph: Graph) -> set[str]:
+    """The symbols that are the first size of inputs, and no further one of any."""
+    shapes = [i.value.type.shape for i in graph.inputs]
+    first = {str(shape[0]) for shape in shapes if shape}
+    return first - {s for shape in shapes for size in shape[1:] for s in size.symbols}
 
 
 def _odd(symbol: Symbol, size: int) -> int:

@@ -14,19 +14,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgraph.cli.session import Session
-from tfgraph.errors import MissingTool, TfgraphError
+from tfgraph.errors import TfgraphError
+from tfgraph.runtime.packages import missing_package
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-
-# What is installed under another name than it is imported by.
-_DISTRIBUTIONS = {
-    "ruamel": "ruamel.yaml",
-    "tvm": "apache-tvm",
-    "tvm_ffi": "apache-tvm-ffi",
-    "tvm_ffi_orcjit": "apache-tvm-ffi-orcjit",
-}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,10 +68,8 @@ def _unexpected(session: Session, error: Exception) -> int:
         from tfgraph.plugins import blame
 
         blamed = blame(error)
-    package = (getattr(error, "name", None) or "").partition(".")[0]
-    if blamed is None and isinstance(error, ModuleNotFoundError) and package != "tfgraph":
-        name = _DISTRIBUTIONS.get(package, package)
-        missing = MissingTool(f"{name} is not installed", hint=f"pip install {name}")
+    missing = missing_package(error) if isinstance(error, ModuleNotFoundError) else None
+    if blamed is None and missing is not None:
         return session.fail(missing)
     if blamed is None or blamed.location is None:
         return session.crash(error, VERSION)

@@ -23,7 +23,7 @@ from tfgraph.cli.output import at_sizes, plural, size
 from tfgraph.cli.report import print_memory, print_model, print_passes
 from tfgraph.cli.session import Session
 from tfgraph.cli.source import choose_target, read_source, short_path
-from tfgraph.errors import TfgraphError, nearest
+from tfgraph.errors import TfgraphError, nearest, render
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -103,7 +103,7 @@ def compile(
         failure.hint = _reproduce(session, model, passes, failure.report)
         if not session.json:
             raise
-        session.note(str(failure))
+        session.note(render(failure))
         session.object(failure.report.to_json())
         return failure.exit_code
     session.object(report.to_json())

@@ -1,17 +1,20 @@
 """`run ARTIFACT` past typer: nothing is imported that a machine which only runs artifacts lacks.
 
 Typer brings pydantic, and takes as long to start as a small model takes to run. What the parser
-here does not understand, mistakes and `--help` included, is left to typer, which explains it.
-May import: the standard library, source, execute.
+here does not understand, mistakes and `--help` included, is left to typer, which explains it; where
+typer is not installed, what can be said without it is said here. May import: the standard library,
+source, execute, errors.
 """
 
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from tfgraph.cli.source import is_artifact
+from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,13 +49,23 @@ def parser() -> argparse.ArgumentParser:
 
 def run_lean(arguments: Sequence[str], session: Session) -> int | None:
     """Run the artifact that the arguments name; None where they ask for anything else."""
+    if list(arguments) == ["--version"]:
+        from tfgraph.runtime.version import VERSION
+
+        print(f"tfgraph {VERSION}")
+        return 0
     if arguments[:1] != ["run"]:
         return None
+    alone = find_spec("typer") is None
     try:
         given = parser().parse_args(arguments[1:])
-    except _NotPlain:
+    except _NotPlain as mistake:
+        if alone and not {"-h", "--help"} & set(arguments):
+            raise TfgraphError(f"run: {mistake}", hint="docs/cli.md lists its options") from None
         return None
     if not is_artifact(given.model):
+        if alone and not Path(given.model).exists() and ":" not in given.model:
+            raise TfgraphError(f"{given.model}: no such artifact")
         return None
     session.start_log()
     from tfgraph.cli.execute import Request, run_artifact

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tfgraph.passes import Declined, PassReport
     from tfgraph.runtime.sizes import Port
 
+_GLUE = "\N{NO-BREAK SPACE}"
 _EACH = 3  # places of a reason that are printed without --verbose
 
 
@@ -61,16 +62,27 @@ def print_passes(out: Output, before: Graph, after: Graph, reports: Sequence[Pas
         out.print(f"{head}  none ran")
         return
     out.print(f"{head}  {len(before.nodes)} -> {plural(len(after.nodes), 'node')}")
-    rows: list[tuple[str, str, str]] = []
-    for report in reports:
-        rules = ", ".join(f"{rule} {n}" for rule, n in report.applied.items())
-        rows.append((report.name, str(sum(report.applied.values())), rules))
+    rows = [(report.name, str(report.count), _applied(report)) for report in reports]
     names, numbers = (max(len(row[i]) for row in rows) for i in (0, 1))
-    for name, number, rules in rows:
+    for name, number, rules in (row for row in rows if row[2]):
         for i, line in enumerate(_wrap(rules, 74 - names - numbers)):
             start = (name, number) if i == 0 else ("", "")
             out.print(f"  {start[0].ljust(names)}  {start[1].rjust(numbers)}  {line}".rstrip())
+    busy = {name for name, _, rules in rows if rules}
+    if idle := ", ".join(dict.fromkeys(name for name, *_ in rows if name not in busy)):
+        for line in _wrap(f"no change: {idle}", 78):
+            out.print(out.style(f"  {line}", "dim"))
     print_declined(out, [d for report in reports for d in report.declined])
+
+
+def _applied(report: PassReport) -> str:
+    """What a pass did, its clean-ups last; of the lowering, the kernels that it calls."""
+    told = {rule: f"{rule}{_GLUE}{n}" for rule, n in report.applied.items()}
+    main = ", ".join(text for rule, text in told.items() if rule not in report.cleanups)
+    tidied = ", ".join(text for rule, text in told.items() if rule in report.cleanups)
+    if main and report.name == "lower":
+        main = f"nodes by kernel: {main}"
+    return "; ".join(filter(None, (main, tidied and f"clean-ups: {tidied}")))
 
 
 def print_declined(out: Output, declined: Sequence[Declined]) -> None:
@@ -116,10 +128,11 @@ def peak_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
 
 
 def print_memory(out: Output, graph: Graph, weight_bytes: int, sizes: dict[str, int]) -> None:
-    """Weights as they are stored, and activations at the example sizes."""
+    """Weights as kernels read them, in tiles padded to full, and activations at the example
+    sizes."""
     at = f" at {at_sizes(sizes)}" if sizes else ""
     out.print(
-        f"{out.style('memory', 'bold')}  weights {size(weight_bytes)}, activations "
+        f"{out.style('memory', 'bold')}  weights {size(weight_bytes)} packed, activations "
         f"{size(peak_bytes(graph, sizes))}{at}"
     )
 
@@ -136,4 +149,5 @@ def _type(port: Port) -> str:
 
 def _wrap(text: str, width: int) -> list[str]:
     width = max(width, 24)
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [line.replace(_GLUE, " ") for line in lines]

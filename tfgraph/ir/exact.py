@@ -5,10 +5,11 @@ Each evaluator rounds a constant once, in its own arithmetic. May import: the st
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,9 +22,24 @@ FUNCTIONS: dict[str, Callable[[float], float]] = {
 }
 
 
+def _with_number(
+    operator: Callable[[Exact, Exact], Exact],
+) -> Callable[[Exact, ExactLike], Exact]:
+    """The operator for any number, which it gets as exact; Python asks the other operand else."""
+
+    @functools.wraps(operator)
+    def apply(self: Exact, other: Any) -> Any:
+        known = isinstance(other, Exact | Fraction | int | float)
+        return operator(self, exact(other)) if known else NotImplemented
+
+    return apply
+
+
 @dataclass(frozen=True)
 class Exact:
-    """`factor` times the product of `function(argument)` over `calls`, all rational and exact."""
+    """`factor` times the product of `function(argument)` over `calls`, all rational and exact.
+
+    + - * / with numbers are exact too; a sum or quotient that has no such form is a ValueError."""
 
     factor: Fraction
     calls: tuple[tuple[str, Fraction], ...] = ()
@@ -34,9 +50,49 @@ class Exact:
             value *= FUNCTIONS[function](float(argument))
         return value
 
-    def __mul__(self, other: ExactLike) -> Exact:
-        other = exact(other)
+    @_with_number
+    def __mul__(self, other: Exact) -> Exact:
         return _normal(self.factor * other.factor, self.calls + other.calls)
+
+    @_with_number
+    def __truediv__(self, other: Exact) -> Exact:
+        return self * other._inverse()
+
+    @_with_number
+    def __rtruediv__(self, other: Exact) -> Exact:
+        return other * self._inverse()
+
+    @_with_number
+    def __add__(self, other: Exact) -> Exact:
+        if not self.factor or not other.factor:
+            return self if self.factor else other
+        if self.calls != other.calls:
+            raise ValueError(f"{self} + {other} has no exact form")
+        return _normal(self.factor + other.factor, self.calls)
+
+    @_with_number
+    def __sub__(self, other: Exact) -> Exact:
+        return self + -other
+
+    @_with_number
+    def __rsub__(self, other: Exact) -> Exact:
+        return other + -self
+
+    def __neg__(self) -> Exact:
+        return Exact(-self.factor, self.calls)
+
+    __rmul__, __radd__ = __mul__, __add__
+
+    def _inverse(self) -> Exact:
+        result = Exact(1 / self.factor)
+        for function, argument in self.calls:
+            if function == "log":
+                raise ValueError(f"1/{function}({argument}) has no exact form")
+            if function == "exp":
+                result *= call("exp", -argument)
+            else:
+                result *= rsqrt(argument) if function == "sqrt" else sqrt(argument)
+        return result
 
     @property
     def is_integer(self) -> bool:
@@ -106,7 +162,7 @@ def _normal(factor: Fraction, calls: tuple[tuple[str, Fraction], ...]) -> Exact:
             factor *= argument if function == "sqrt" else 1 / argument
         else:
             kept.append((function, argument))
-    return Exact(factor, tuple(kept))
+    return Exact(factor, tuple(kept) if factor else ())
 
 
 def _perfect_root(value: Fraction) -> Fraction | None:

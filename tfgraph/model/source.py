@@ -5,9 +5,11 @@ May import: model, text, weights, ops, ir, errors.
 
 from __future__ import annotations
 
+import inspect
 import runpy
 import sys
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import Location, TfgraphError, nearest
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 _YAML = (".yaml", ".yml")
 _TEXT = (".tfg", ".txt")
 _KINDS = "a .yaml model, file.py:name, or a graph as text (.tfg)"
+_ONE = "name a Graph, or a function of no arguments that returns one"
 _NO_STREAM = "models are read from files, not from standard input or a pipe: write it to one"
 
 
@@ -94,22 +97,37 @@ def _from_python(path: Path, name: str) -> Model:
         raise TfgraphError("no such file", where, _near(path))
     names = _run(path)
     if name not in names:
-        public = [n for n in names if not n.startswith("_")]
-        raise TfgraphError(f"the file has no '{name}'", where, nearest(name, public))
+        usable = [n for n, value in names.items() if _may_be_graph(n, value, names)]
+        known = f"it has {', '.join(usable)}" if usable else "it has no graph, nor a function"
+        raise TfgraphError(f"the file has no '{name}'", where, nearest(name, usable) or known)
     made = names[name]
     if callable(made) and not isinstance(made, Graph | Builder | Model):
-        made = _call(path, made)
+        made = _call(path, name, made)
     if isinstance(made, Builder):
         made = made.build()
     if isinstance(made, Model):
         return made
     if not isinstance(made, Graph):
-        raise TfgraphError(
-            f"'{name}' is a {type(made).__name__}, expected a graph",
-            where,
-            "a Graph, or a function of no arguments that returns one",
-        )
+        raise TfgraphError(f"'{name}' is a {type(made).__name__}, expected a graph", where, _ONE)
     return _model(made, path)
+
+
+def _may_be_graph(name: str, value: Any, names: dict[str, Any]) -> bool:
+    """Whether a name of the file is a graph, or a function written there that may return one."""
+    if name.startswith("_") or isinstance(value, type):
+        return False
+    own = callable(value) and getattr(value, "__module__", None) == names["__name__"]
+    return isinstance(value, Graph | Builder | Model) or (own and not _needed(value))
+
+
+def _needed(function: Any) -> list[str]:
+    """The arguments that a function cannot be called without."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return []
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters if p.default is p.empty and p.kind not in optional]
 
 
 def _run(path: Path) -> dict[str, Any]:
@@ -130,7 +148,18 @@ def _run(path: Path) -> dict[str, Any]:
             sys.path.remove(folder)
 
 
-def _call(path: Path, function: Any) -> Any:
+def _call(path: Path, name: str, function: Any) -> Any:
+    needed = _needed(function)
+    if needed:
+        code = getattr(function, "__code__", None)
+        line = 0
+        if isinstance(code, CodeType) and code.co_filename == str(path):
+            line = code.co_firstlineno
+        raise TfgraphError(
+            f"'{name}' takes arguments ({', '.join(needed)}): there are none to give",
+            Location(str(path), line),
+            _ONE,
+        )
     try:
         return function()
     except TfgraphError:

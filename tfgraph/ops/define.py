@@ -2,7 +2,8 @@
 
 Positional-only parameters are operands, keyword-only ones attributes; the annotations say what an
 operand may be (`Array`, `Array | ExactLike`, `Mask`, `Array | None`) and how an attribute is read
-(`DimLike`, `ExactLike`, `DType`). The body is the meaning. May import: operands, ir, array, errors.
+(`float`, `int`, `bool`, `str`, `DType`, `DimLike`, `ExactLike`). The body is the meaning. May
+import: annotations, operands, ir, array, errors.
 """
 
 from __future__ import annotations
@@ -10,25 +11,35 @@ from __future__ import annotations
 import functools
 import inspect
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from tfgraph.errors import Location, TfgraphError, nearest
-from tfgraph.ir import Dim, DType, Exact, Mask, TensorType, as_dim, dtype, exact, product
+from tfgraph.ir import DType, Exact, Mask, TensorType, as_dim, exact, product
 from tfgraph.ir.legal import check_constant, check_fits, check_shape, rounds_to_zero
+from tfgraph.ops.annotations import (
+    ATTRIBUTES,
+    NUMBERS,
+    OPERANDS,
+    is_known,
+    normal,
+    spelled,
+    with_floats,
+)
 from tfgraph.ops.array import Array
 from tfgraph.ops.operands import require_mask, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tfgraph.ir import Attr
+    from tfgraph.ir import Attr, Dim
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 REGISTRY: dict[str, OpDef] = {}
-_NUMBERS = int | float | Fraction | Exact
+_AS_TENSOR = "tfgraph.ops.full(shape=(), value=..., dtype='f32') makes one of a number"
+_SENTINEL = -1000  # and below: what stands for minus infinity where scores are hidden
+_LIKE_MASKS = "tfgraph.ops.mask(scores, tfgraph.dense(allowed)) hides scores; " + _AS_TENSOR
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +62,10 @@ class OpDef:
     attributes: Mapping[str, inspect.Parameter] = field(init=False)
 
     def __post_init__(self) -> None:
-        parameters = inspect.signature(self.body).parameters.values()
+        parameters = [
+            p.replace(annotation=spelled(p.annotation))
+            for p in inspect.signature(self.body).parameters.values()
+        ]
         operands = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
         attributes = {p.name: p for p in parameters if p.kind == p.KEYWORD_ONLY}
         if len(operands) + len(attributes) != len(parameters):
@@ -60,6 +74,34 @@ class OpDef:
             )
         object.__setattr__(self, "operands", tuple(operands))
         object.__setattr__(self, "attributes", attributes)
+        self._check_annotations()
+        kinds = {name: p.annotation for name, p in attributes.items()}
+        for name in ("body", "infer", "cost"):
+            if (function := getattr(self, name)) is not None:
+                object.__setattr__(self, name, with_floats(function, kinds))
+
+    def _check_annotations(self) -> None:
+        """Raise TfgraphError, at the op's place, for one that says nothing, or for a default that
+        is none."""
+        for p in (*self.operands, *self.attributes.values()):
+            is_operand = p.name not in self.attributes
+            names = OPERANDS if is_operand else ATTRIBUTES
+            what = f"op {self.name}: {'operand' if is_operand else 'attribute'} '{p.name}'"
+            if not (is_known(p.annotation, names) or (is_operand and p.annotation in ("", "Any"))):
+                rest = "" if is_operand else "; Sequence[...] of one"
+                raise TfgraphError(
+                    f"{what} is annotated {p.annotation}" * bool(p.annotation)
+                    or f"{what} has no annotation",
+                    self.location,
+                    f"annotate it {', '.join(names[:-1])} or {names[-1]}{rest}; and | None",
+                )
+        defaults = {n: p.default for n, p in self.attributes.items() if p.default is not p.empty}
+        for name, default in defaults.items():
+            try:
+                self.attribute(name, default)
+            except TfgraphError as error:
+                message = f"op {error.message}, its default"
+                raise TfgraphError(message, self.location, error.hint) from error
 
     @property
     def doc(self) -> str:
@@ -87,13 +129,14 @@ class OpDef:
         return tuple(bound)
 
     def _operand(self, parameter: inspect.Parameter, value: Any) -> Any:
-        allowed = str(parameter.annotation)
+        allowed = parameter.annotation
         if not isinstance(value, Array) and getattr(value, "ndim", None) == 0:
             value = value.item() if hasattr(value, "item") else value  # NumPy's numbers
-        if isinstance(value, _NUMBERS) and not isinstance(value, bool):
+        if isinstance(value, NUMBERS) and not isinstance(value, bool):
             if "ExactLike" not in allowed:
                 raise TfgraphError(
-                    f"{self.name}: '{parameter.name}' must be a tensor, not a number"
+                    f"{self.name}: '{parameter.name}' must be a tensor, not a number",
+                    hint=_LIKE_MASKS if float(value) < _SENTINEL else _AS_TENSOR,
                 )
             try:
                 return exact(value)
@@ -113,24 +156,31 @@ class OpDef:
     def bind_attrs(self, given: Mapping[str, Any]) -> dict[str, Attr]:
         """All attributes, given or default, in the signature's order and normal form."""
         for name in given:
-            if name not in self.attributes:
-                raise TfgraphError(
-                    f"{self.name} has no attribute '{name}'", hint=nearest(name, self.attributes)
-                )
+            self._declared(name)
         bound: dict[str, Attr] = {}
         for name, parameter in self.attributes.items():
             value = given.get(name, parameter.default)
             if value is inspect.Parameter.empty:
                 raise TfgraphError(f"{self.name}: attribute '{name}' is missing")
-            try:
-                bound[name] = _normal(value, str(parameter.annotation))
-            except (ValueError, TypeError) as cause:
-                raise TfgraphError(f"{self.name}: {name}: {cause}") from cause
-            except TfgraphError as error:
-                raise TfgraphError(
-                    f"{self.name}: {name}: {error.message}", hint=error.hint
-                ) from error
+            bound[name] = self.attribute(name, value)
         return bound
+
+    def attribute(self, name: str, value: Any) -> Attr:
+        """The value of one attribute in normal form. Raises TfgraphError."""
+        declared = self._declared(name)
+        try:
+            return normal(value, declared.annotation)
+        except (ValueError, TypeError) as cause:
+            raise TfgraphError(f"{self.name}: {name}: {cause}") from cause
+        except TfgraphError as error:
+            message = f"{self.name}: {name}: {error.message}"
+            raise TfgraphError(message, hint=error.hint) from error
+
+    def _declared(self, name: str) -> inspect.Parameter:
+        if name not in self.attributes:
+            hint = nearest(name, self.attributes)
+            raise TfgraphError(f"{self.name} has no attribute '{name}'", hint=hint)
+        return self.attributes[name]
 
     def result_types(
         self, operands: Sequence[Any], attrs: Mapping[str, Any]
@@ -238,32 +288,3 @@ def find_op(name: str) -> OpDef:
 
 def _tensors(operands: Sequence[Any]) -> list[Any]:
     return [t for o in operands for t in (o.tensors() if isinstance(o, Mask) else (o,))]
-
-
-def _normal(value: Any, annotation: str) -> Any:
-    if value is None and "None" in annotation:
-        return None
-    if "Sequence[" in annotation or "tuple[" in annotation:
-        if not isinstance(value, list | tuple):
-            raise TypeError(_expected(annotation, value))
-        inner = annotation.partition("[")[2].rpartition("]")[0]
-        return tuple(_normal(item, inner) for item in cast("list[Any]", value))
-    if isinstance(value, bool):  # before int, of which it is one
-        if "bool" not in annotation:
-            raise TypeError(_expected(annotation, value))
-        return value
-    if "DimLike" in annotation and isinstance(value, int | str | Dim):
-        return as_dim(value)
-    if "ExactLike" in annotation and isinstance(value, _NUMBERS):
-        return exact(value)
-    if "DType" in annotation and isinstance(value, str | DType):
-        return dtype(value)
-    if isinstance(value, int) and "int" in annotation:
-        return value
-    if isinstance(value, str) and "str" in annotation:
-        return value
-    raise TypeError(_expected(annotation, value))
-
-
-def _expected(annotation: str, value: Any) -> str:
-    return f"expected {annotation.replace('ExactLike', 'a number')}, got {value!r}"

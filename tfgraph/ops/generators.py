@@ -33,11 +33,13 @@ def generator(graph: Graph, given: Input) -> Fill:
 
 def _asked(node: Node, value: Value) -> Iterator[Fill]:
     """What a node asks of an operand."""
-    table = {"embedding": (0, 1, 0), "take": (1, 0, node.attrs.get("axis"))}.get(node.op)
-    if table is not None and node.operands[table[0]] == value:
-        rows = node.inputs[table[1]].type.shape[table[2]]  # type: ignore[index]
-        if rows.is_const:
-            yield Fill("ids", exact(int(rows)))
+    table = None
+    if node.op == "embedding" and node.operands[0] == value:
+        table, axis = node.inputs[1], 0
+    elif node.op == "take" and node.operands[1] == value:
+        table, axis = node.inputs[0], int(node.attrs["axis"])  # type: ignore[arg-type]
+    if table is not None and table.type.shape[axis].is_const:
+        yield Fill("ids", exact(int(table.type.shape[axis])))
     for operand in node.operands:
         for part in operand.parts if isinstance(operand, Mask) else ():
             scores_or_keys = node.inputs[1 if node.op == "attention" else 0].type

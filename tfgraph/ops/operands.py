@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from numbers import Number
 from typing import Any
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.ir import Mask, Value
+from tfgraph.ir import Exact, Mask, Value
 from tfgraph.ir.mask import KINDS
 from tfgraph.ops.array import Array
 
@@ -28,7 +29,7 @@ def shown(given: Any) -> str:
 def not_a_tensor(given: Any, what: str) -> TfgraphError:
     """The error for what is no value of the graph where one should be; it is called `what`."""
     hint = None
-    if hasattr(given, "__array__"):
+    if hasattr(given, "__array__") or isinstance(given, list | tuple | Number | Exact):
         hint = (
             "make it an input, given when the model runs, or a weight: g.param(...), and "
             "weights={...} when it is compiled"

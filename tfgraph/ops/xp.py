@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # Ops without operands have nothing to dispatch on: an evaluator puts any array of its domain here.
 domain: ContextVar[Array] = ContextVar("domain")
+_NO_ARRAY = "at least one operand must be an array; numbers calculate with + - * /"
 
 
 def _pair(a: Array | ExactLike, b: Array | ExactLike) -> tuple[Array, Array]:
@@ -25,7 +26,7 @@ def _pair(a: Array | ExactLike, b: Array | ExactLike) -> tuple[Array, Array]:
         return a, b if isinstance(b, Array) else a.like(b)
     if isinstance(b, Array):
         return b.like(a), b
-    raise TypeError("at least one operand must be an array")
+    raise TypeError(_NO_ARRAY)
 
 
 def _binary(name: str, a: Array | ExactLike, b: Array | ExactLike) -> Array:
@@ -33,7 +34,7 @@ def _binary(name: str, a: Array | ExactLike, b: Array | ExactLike) -> Array:
         return a.binary(name, b if isinstance(b, Array) else a.like(b))
     if isinstance(b, Array):
         return b.binary_after(name, a)
-    raise TypeError("at least one operand must be an array")
+    raise TypeError(_NO_ARRAY)
 
 
 def add(a: Array | ExactLike, b: Array | ExactLike) -> Array:

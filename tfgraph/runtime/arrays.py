@@ -21,31 +21,34 @@ _READABLE = {1, 3, 11}
 _DEVICES = {2: "CUDA", 4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 13: "CUDA", 14: "oneAPI"}
 
 
-def as_array(given: Any, what: str, dtype: str) -> Array:
+def as_array(given: Any, what: str, dtype: str, hint: str | None = None) -> Array:
     """The memory of a NumPy array or scalar or of a DLPack tensor, as a plain array.
 
     It has that dtype in this machine's byte order; its strides and alignment may be any. `what` is
-    what errors call it. Raises TfgraphError for anything else.
+    what errors call it, and `hint` what they advise where it must not be converted. Raises
+    TfgraphError for anything else.
     """
     if isinstance(given, _MASKED):
         raise TfgraphError(
             f"{what} is a masked array, whose mask would be lost",
-            hint="fill it with .filled(VALUE), and pass the mask as an input of its own",
+            hint=hint or "fill it with .filled(VALUE), and pass the mask as an input of its own",
         )
-    array = np.asarray(given) if isinstance(given, _KNOWN) else _dlpack(given, what)
+    array = np.asarray(given) if isinstance(given, _KNOWN) else _dlpack(given, what, dtype, hint)
     if str(array.dtype) != dtype:  # another byte order shows as '>f4'
         raise TfgraphError(
             f"{what} is {array.dtype}, expected {dtype}",
-            hint=f"convert it with .astype('{dtype}')",
+            hint=hint or f"convert it with .astype('{dtype}')",
         )
     return array
 
 
-def _dlpack(given: Any, what: str) -> Array:
-    if not hasattr(given, "__dlpack__"):
+def _dlpack(given: Any, what: str, dtype: str, hint: str | None) -> Array:
+    if isinstance(given, type) or not hasattr(given, "__dlpack__"):
+        makes = f"numpy.asarray(x, '{dtype}') makes one"
+        numbers = isinstance(given, list | tuple | int | float)
         raise TfgraphError(
             f"{what} is a {type(given).__name__}, expected an array",
-            hint="NumPy arrays and DLPack tensors are taken",
+            hint=hint or (makes if numbers else "NumPy arrays and DLPack tensors are taken"),
         )
     try:
         # Asked here: NumPy reads the memory of a device's tensor as it were its own.
@@ -57,7 +60,15 @@ def _dlpack(given: Any, what: str) -> Array:
                 hint="copy it first, in PyTorch by .cpu()",
             )
         return np.from_dlpack(given)
-    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as cause:
+    except TfgraphError:
+        raise
+    except Exception as cause:  # whatever the other library raises
         raise TfgraphError(
-            f"{what} cannot be read as an array: {cause}", hint="pass it as a NumPy array"
+            f"{what} cannot be read as an array: {_told(cause)}", hint="pass it as a NumPy array"
         ) from cause
+
+
+def _told(cause: Exception) -> str:
+    """What it says, with its name where that alone would say little."""
+    plain = (AttributeError, BufferError, RuntimeError, TypeError, ValueError)
+    return str(cause) if isinstance(cause, plain) else f"{type(cause).__name__}: {cause}"

@@ -14,7 +14,7 @@ import numpy as np
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.memory import refuse_absurd
-from tfgraph.runtime.sizes import Port, bind_sizes, evaluate
+from tfgraph.runtime.sizes import Port, complete_sizes, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,13 +71,9 @@ def complete(
     Sizes come from `dims` and from the shapes of given inputs, else they are the example sizes.
     They are checked before anything is made, so that an absurd size takes no memory.
     """
-    told = {
-        dim for port in ports if port.name in given for dim in port.shape if isinstance(dim, str)
-    }
-    rest = {name: s.example for name, s in symbols.items() if name not in told}
-    shapes = {name: array.shape for name, array in given.items()}
     known = [port for port in ports if port.name in given]
-    sizes = bind_sizes(known, shapes, symbols, constraints, {**rest, **dims})
+    shapes = {name: array.shape for name, array in given.items()}
+    sizes = complete_sizes(known, shapes, symbols, constraints, dims)
     arrays = {
         port.name: given[port.name] if port.name in given else example(port, sizes, seed)
         for port in ports

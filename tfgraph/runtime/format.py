@@ -23,7 +23,7 @@ import shlex
 import stat
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.errors import TfgraphError
 
@@ -71,24 +71,31 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise TfgraphError(f"{path}: damaged: {cause}", hint=_REBUILD) from cause
     if not whole:
         raise _damaged(path)
-    version = manifest.get("format")
+    version: object = manifest.get("format")
+    if type(version) is not int:  # true is none, nor is 1.0
+        raise TfgraphError(f'{path}: damaged: "format" is not an integer', hint=_REBUILD)
     if version != VERSION:
         raise TfgraphError(
             f"{path}: format {version}; this tfgraph reads format {VERSION}",
-            hint=_other_version(folder, manifest),
+            hint=_other_version(folder, manifest, version),
         )
     return manifest
 
 
-def _other_version(folder: Path, manifest: dict[str, Any]) -> str:
+def _other_version(folder: Path, manifest: dict[str, Any], version: int) -> str:
     """What to do about an artifact of another format: take a newer tfgraph, or make it anew."""
-    version = manifest.get("format")
-    if isinstance(version, int) and version > VERSION:
-        return f"it needs tfgraph {manifest['tools']['tfgraph']}, which made it, or a newer one"
-    command = manifest.get("command")
-    if command is None:
-        return f"build its graph again: tfgraph.build(graph, '{manifest['target']}', '{folder}')"
-    return f"make it again: {shlex.join([*command, '-o', str(folder)])}"
+    if version > VERSION:
+        tools = manifest.get("tools")
+        made_by = cast("dict[str, object]", tools) if isinstance(tools, dict) else {}
+        which = (
+            f"tfgraph {made_by['tfgraph']}, which" if "tfgraph" in made_by else "the tfgraph that"
+        )
+        return f"it needs {which} made it, or a newer one"
+    command, target = manifest.get("command"), manifest.get("target", "cpu")
+    if not isinstance(command, list):
+        return f"build its graph again: tfgraph.build(graph, '{target}', '{folder}')"
+    words = [str(word) for word in cast("list[object]", command)]
+    return f"make it again: {shlex.join([*words, '-o', str(folder)])}"
 
 
 def check_file(folder: Path, name: str, sha256: str | None) -> None:

@@ -6,7 +6,8 @@ May import: numpy, arrays, sizes, errors.
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from tfgraph.runtime.arrays import as_array
 from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes, evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Sequence
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -36,23 +37,49 @@ def check_inputs(
     names = [port.name for port in ports]
     for name in given:
         if name not in names:
-            raise TfgraphError(f"the model has no input '{name}'", hint=_known(name, names))
-    arrays = {port.name: _array(port, given) for port in ports}
+            raise TfgraphError(f"the model has no input '{name}'", hint=known_names(name, names))
+    missing = [port for port in ports if port.name not in given]
+    if missing:
+        shown = ", ".join(f"'{port.name}'" for port in missing)
+        raise TfgraphError(
+            f"input {shown} is missing" if len(missing) == 1 else f"inputs {shown} are missing",
+            hint=f"expected {', '.join(map(str, missing))}",
+        )
+    arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
     shapes = {name: array.shape for name, array in arrays.items()}
     sizes = bind_sizes(ports, shapes, symbols, constraints, check_dims(dims, symbols))
     for port in ports:
-        _check_bools(port, arrays[port.name])
+        check_bools(arrays[port.name], f"input '{port.name}'")
         _check_ids(port, arrays[port.name], sizes)
     return arrays, sizes
 
 
-def check_dims(dims: Mapping[str, int] | None, symbols: Iterable[str]) -> dict[str, int]:
+def refuse_positional(given: Sequence[object], ports: Sequence[Port]) -> None:
+    """Raise TfgraphError where a call has arguments without names."""
+    if not given:
+        return
+    (first, *more), names = given, [port.name for port in ports]
+    if not more and isinstance(first, Mapping):
+        raise TfgraphError("inputs go by name, not as a mapping", hint="call it as model(**inputs)")
+    shown = ", ".join(f"{name}=..." for name in names)
+    raise TfgraphError("inputs go by name", hint=f"call it as model({shown})")
+
+
+def check_dims(dims: Any, symbols: Mapping[str, SymbolRange]) -> dict[str, int]:
     """Sizes by symbol as ints. Raises TfgraphError for an unknown symbol or what is no integer."""
-    known = list(symbols)
+    if dims is None:
+        return {}
+    if not isinstance(dims, Mapping):
+        raise TfgraphError(
+            f"dims is a {type(dims).__name__}, expected a mapping from symbols to sizes",
+            hint=f"such as {{'{next(iter(symbols), 'seq')}': 5}}",
+        )
     sizes: dict[str, int] = {}
-    for name, size in (dims or {}).items():
-        if name not in known:
-            raise TfgraphError(f"the model has no symbol '{name}'", hint=_known(name, known))
+    for name, size in cast("Mapping[Any, Any]", dims).items():
+        if name not in symbols:
+            raise TfgraphError(
+                f"the model has no symbol '{name}'", hint=known_names(name, list(symbols))
+            )
         try:
             sizes[name] = operator.index(size)
         except TypeError:
@@ -60,17 +87,12 @@ def check_dims(dims: Mapping[str, int] | None, symbols: Iterable[str]) -> dict[s
     return sizes
 
 
-def _array(port: Port, inputs: Mapping[str, Any]) -> Array:
-    if port.name not in inputs:
-        raise TfgraphError(f"input '{port.name}' is missing", hint=f"expected {port}")
-    return as_array(inputs[port.name], f"input '{port.name}'", port.dtype)
-
-
-def _check_bools(port: Port, array: Array) -> None:
-    """NumPy takes any byte but 0 as true, compiled code only 1."""
-    if port.dtype == "bool" and array.size and array.view(np.uint8).max() > 1:
+def check_bools(array: Array, what: str) -> None:
+    """Raise TfgraphError for a byte of a bool that NumPy takes as true and compiled code does not:
+    any but 1."""
+    if array.dtype == np.bool_ and array.size and array.view(np.uint8).max() > 1:
         raise TfgraphError(
-            f"input '{port.name}' holds a byte that is neither 0 nor 1, expected bool",
+            f"{what} holds a byte that is neither 0 nor 1, expected bool",
             hint="make it of the bytes by != 0, not by .view(bool)",
         )
 
@@ -85,6 +107,7 @@ def _check_ids(port: Port, array: Array, sizes: Mapping[str, int]) -> None:
         raise TfgraphError(f"input '{port.name}' holds {wrong}, expected 0 to {limit - 1}")
 
 
-def _known(name: str, names: Sequence[str]) -> str:
-    shown = f"it has {', '.join(names)}" if names else "it has none"
-    return nearest(name, names) or shown
+def known_names(name: object, names: Sequence[str]) -> str:
+    """A hint for a name that is none of these; what callers give need not even be a text."""
+    near = nearest(name, names) if isinstance(name, str) else None
+    return near or (f"it has {', '.join(names)}" if names else "it has none")

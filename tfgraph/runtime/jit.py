@@ -18,6 +18,7 @@ from tvm_ffi_orcjit import ExecutionSession
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.cores import check_threads, default_threads
+from tfgraph.runtime.ending import compiled_code
 from tfgraph.runtime.launchers import LOADING, launchers
 from tfgraph.runtime.library import load_tvm_runtime
 
@@ -49,9 +50,10 @@ class Program:
         self.threads = check_threads(threads) or default_threads()
         self.name = name
         self._process = os.getpid()
-        load_tvm_runtime()
-        self._launch = launchers(self.threads)
-        self._code: _Code | None = _Code(objects, name)
+        with compiled_code(f"loading {name}"):
+            load_tvm_runtime()
+            self._launch = launchers(self.threads)
+            self._code: _Code | None = _Code(objects, name)
 
     def call(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
         """The results of `function` as arrays that the caller owns.
@@ -59,7 +61,7 @@ class Program:
         Arrays are passed without a copy where they are aligned, contiguous and writable (see
         `as_tensor`, which also saves the conversion of arguments used again and again). Their
         dtypes and shapes must be right: check them before. Raises TfgraphError where it is closed,
-        and in a process that was forked after it was loaded.
+        in a process that was forked after it was loaded, and when the interpreter ends.
         """
         if os.getpid() != self._process:
             raise TfgraphError(
@@ -69,7 +71,8 @@ class Program:
         code = self._code
         if code is None:
             raise TfgraphError(f"{self.name} is closed")
-        results: list[Array] = self._launch(code.run, function, args)
+        with compiled_code(f"calling {self.name}"):
+            results: list[Array] = self._launch(code.run, function, args)
         return results
 
     def close(self) -> None:

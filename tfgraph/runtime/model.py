@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Never, NoReturn
 
 import numpy as np
 
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
-from tfgraph.runtime.inputs import check_inputs
+from tfgraph.runtime.inputs import check_inputs, refuse_positional
 from tfgraph.runtime.jit import Program, as_tensor
 from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.outputs import check_out, deliver
@@ -69,7 +69,7 @@ class Model(Runnable):
             else:
                 hashed = name != layout.WEIGHTS or verify_weights
                 layout.check_file(self.path, name, sha256 if hashed else None)
-        program = Program(objects, threads, f"model {self.name}")
+        program = Program(objects, threads, f"model '{self.name}'")
         tensors = map_tensors(self.path / layout.WEIGHTS)
         weights = [as_tensor(tensors[w["name"]]) for w in self.manifest["weights"]]
         # One attribute, so that a call sees both or, once closed by another thread, neither.
@@ -78,7 +78,7 @@ class Model(Runnable):
     def __call__(
         self,
         /,
-        *,
+        *unnamed: Never,
         dims: Mapping[str, int] | None = None,
         out: Any = None,
         **inputs: Any,
@@ -88,8 +88,9 @@ class Model(Runnable):
         See `Runnable.__call__`. Raises TfgraphError besides where memory does not suffice, where
         the model is closed, and in a process that was forked after it was loaded.
         """
+        refuse_positional(unnamed, self.inputs)
         if self._loaded is None:
-            raise TfgraphError(f"model {self.name} is closed")
+            raise TfgraphError(f"model '{self.name}' is closed")
         program, weights = self._loaded
         arrays, sizes = check_inputs(
             self.inputs, self.symbols, self.manifest["constraints"], inputs, dims
@@ -109,7 +110,7 @@ class Model(Runnable):
 
     def __reduce__(self) -> NoReturn:
         raise TfgraphError(
-            f"model {self.name} cannot be copied or sent to another process",
+            f"model '{self.name}' cannot be copied or sent to another process",
             hint=f"load {self.path} there",
         )
 
@@ -133,10 +134,11 @@ def load(path: str | Path, threads: int | None = None, verify_weights: bool = Tr
     TfgraphError for a damaged artifact, naming the file, and MissingTool where the machine lacks
     what the code needs.
     """
+    place = _artifact_path(path)
     while True:
-        with layout.held(Path(path)) as unchanged:
+        with layout.held(place) as unchanged:
             try:
-                model = Model(path, threads, verify_weights)
+                model = Model(place, threads, verify_weights)
             except TfgraphError:
                 if unchanged():
                     raise
@@ -144,6 +146,18 @@ def load(path: str | Path, threads: int | None = None, verify_weights: bool = Tr
                 if unchanged():
                     return model
                 model.close()  # another artifact took its place meanwhile: no files of both
+
+
+def _artifact_path(given: Any) -> Path:
+    """What names an artifact, as a path. Raises TfgraphError for anything else."""
+    try:
+        path = Path(given)
+    except TypeError:
+        hint = "os.fsdecode makes one of bytes" if isinstance(given, bytes) else None
+        raise TfgraphError(f"load: expected a path, got {given!r:.60}", hint=hint) from None
+    if "\0" in str(path):
+        raise TfgraphError(f"load: {str(path)!r:.60} is no path: it has a null character")
+    return path
 
 
 def _port(entry: Mapping[str, Any]) -> Port:

@@ -1,7 +1,7 @@
 """`out=`: arrays of the caller that results are written to. The same on every backend.
 
 They are written when everything is computed, so a call that fails leaves them as they were. May
-import: numpy, arrays, sizes, errors.
+import: numpy, arrays, inputs, sizes, errors.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tfgraph.errors import TfgraphError, nearest
+from tfgraph.errors import TfgraphError
 from tfgraph.runtime.arrays import as_array
+from tfgraph.runtime.inputs import known_names
 from tfgraph.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 10_000
 """How many candidates NumPy may try to tell whether two arrays share an element: for interleaved
-windows a few; beyond that they are taken to share one."""
+windows a few; beyond that they may share one, and are refused."""
 
 
 def check_out(
@@ -45,7 +46,7 @@ def check_out(
     names = [port.name for port in ports]
     for name in given:
         if name not in names:
-            hint = nearest(name, names) or f"it has {', '.join(names)}"
+            hint = known_names(name, names)
             raise TfgraphError(f"the model has no output '{name}'", hint=hint)
     places = {
         port.name: _place(port, sizes, given[port.name]) for port in ports if port.name in given
@@ -53,9 +54,9 @@ def check_out(
     taken = [(f"input '{name}'", array) for name, array in inputs.items()]
     for name, array in places.items():
         for what, other in taken:
-            if _share(array, other):
+            if verb := _sharing(array, other):
                 raise TfgraphError(
-                    f"out '{name}' shares memory with {what}", hint="pass an array of its own"
+                    f"out '{name}' {verb} memory with {what}", hint="pass an array of its own"
                 )
         taken.append((f"out '{name}'", array))
     return places
@@ -77,10 +78,11 @@ def deliver(
 
 def _place(port: Port, sizes: Mapping[str, int], given: Any) -> Array:
     what = f"out '{port.name}'"
-    if isinstance(given, np.generic):
-        raise TfgraphError(f"{what} is a scalar, expected an array", hint="numpy.empty(()) is one")
-    array = as_array(given, what, port.dtype)
     shape = tuple(evaluate(dim, sizes) for dim in port.shape)
+    hint = f"pass numpy.empty({shape}, '{port.dtype}')"  # a converted one would be written in vain
+    if isinstance(given, np.generic):
+        raise TfgraphError(f"{what} is a scalar, expected an array", hint=hint)
+    array = as_array(given, what, port.dtype, hint)
     if array.shape != shape:
         raise TfgraphError(
             f"{what} has shape {list(array.shape)}, expected {list(shape)}", hint=f"it is {port}"
@@ -90,24 +92,34 @@ def _place(port: Port, sizes: Mapping[str, int], given: Any) -> Array:
     if _repeats(array):
         raise TfgraphError(
             f"{what} has elements that share memory, by its strides {list(array.strides)}",
-            hint=f"pass numpy.empty({shape}, '{port.dtype}')",
+            hint=hint,
         )
     return array
 
 
 def _repeats(array: Array) -> bool:
-    """Whether elements may overlap: each stride must step over what the smaller ones span."""
+    """Whether elements overlap. They do not where each stride steps over what the smaller ones
+    span; else the places of all are compared."""
     span = array.itemsize
-    axes = [(abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1]
-    for stride, size in sorted(axes):
-        if stride < span:
-            return True
+    axes = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
+    nested = True
+    for stride, size in axes:
+        nested = nested and stride >= span
         span += stride * (size - 1)
-    return False
+    if nested or not axes[0][0]:
+        return not nested
+    places: Array = np.zeros(1, np.int64)
+    for stride, size in axes:
+        steps: Array = np.full(size, stride, np.int64).cumsum() - stride
+        places = np.add.outer(places, steps).ravel()
+    places.sort()
+    return bool((np.diff(places) < array.itemsize).any())
 
 
-def _share(one: Array, other: Array) -> bool:
+def _sharing(one: Array, other: Array) -> str | None:
+    """Whether they share an element, as a verb."""
     try:
-        return np.shares_memory(one, other, max_work=_PATIENCE)  # type: ignore[arg-type]
+        shared = np.shares_memory(one, other, max_work=_PATIENCE)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
-        return True
+        return "may share"
+    return "shares" if shared else None

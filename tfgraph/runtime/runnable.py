@@ -3,7 +3,7 @@
     with tfgraph.compile(graph) as model:
         outputs = model(**model.example({"seq": 33}))
 
-May import: the other files of runtime.
+May import: the other files of runtime, errors.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
+from tfgraph.errors import TfgraphError
 from tfgraph.runtime.examples import example
 from tfgraph.runtime.inputs import check_dims
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Self
+    from typing import Never, Self
 
     import numpy as np
 
@@ -38,7 +39,7 @@ class Runnable(ABC):
     def __call__(
         self,
         /,
-        *,
+        *unnamed: Never,
         dims: Mapping[str, int] | None = None,
         out: Any = None,
         **inputs: Any,
@@ -55,14 +56,24 @@ class Runnable(ABC):
         each other. Raises TfgraphError for a wrong or missing name, dtype, shape, size or id.
         """
 
-    def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
-        """Inputs from the model's generators, at its example sizes unless `dims` says others."""
+    def example(
+        self, dims: Mapping[str, int] | None = None, seed: int = 0, **mistaken: Never
+    ) -> dict[str, Array]:
+        """Inputs from the model's generators, at its example sizes unless `dims` says others.
+        Raises TfgraphError for an unknown symbol and for a size out of its range."""
+        if mistaken:
+            raise TfgraphError(
+                f"example has no argument '{next(iter(mistaken))}'",
+                hint=f"sizes are given as model.example({dict(mistaken)})",
+            )
         sizes = self.sizes(dims)
         return {port.name: example(port, sizes, seed) for port in self.inputs}
 
     def sizes(self, dims: Mapping[str, int] | None = None) -> dict[str, int]:
-        """The example size of each symbol, with those in `dims` instead."""
+        """The example size of each symbol, with those in `dims` instead; raises as `example`."""
         given = check_dims(dims, self.symbols)
+        for name, size in given.items():
+            self.symbols[name].check(name, size, "dims")
         return {name: s.example for name, s in self.symbols.items()} | given
 
     def close(self) -> None:  # noqa: B027 - not all hold something

@@ -50,6 +50,15 @@ class SymbolRange:
     high: int
     example: int
 
+    def holds(self, size: int) -> bool:
+        """Whether it is a size in range."""
+        return self.low <= size <= self.high
+
+    def check(self, name: str, size: int, where: str) -> None:
+        """Raise TfgraphError for a size out of range; `where` says what gave it."""
+        if not self.holds(size):
+            raise TfgraphError(f"{name} is {size} in {where}, expected {self.low} to {self.high}")
+
 
 def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int:
     """The value of a dimension. Raises KeyError for a symbol without a size."""
@@ -86,6 +95,38 @@ def bind_sizes(
 ) -> dict[str, int]:
     """The size of each symbol. Raises TfgraphError where shapes contradict each other, a size is
     out of range or a constraint does not hold; the message names the inputs."""
+    return _checked(inputs, shapes, symbols, constraints, *_told(inputs, shapes, given))
+
+
+def complete_sizes(
+    inputs: Sequence[Port],
+    shapes: Mapping[str, tuple[int, ...]],
+    symbols: Mapping[str, SymbolRange],
+    constraints: Sequence[str],
+    given: Mapping[str, int],
+) -> dict[str, int]:
+    """As `bind_sizes`, with the example size of each symbol that neither `given` nor a shape tells.
+
+    One after the other, since one may tell the next: of `past + seq` each tells the other. Where an
+    example leaves none for the next, the least or the greatest size may.
+    """
+    sizes, source = _told(inputs, shapes, given)
+    for name, bounds in symbols.items():
+        if name in sizes:
+            continue
+        tries: list[tuple[dict[str, int], dict[str, str]]] = []
+        for size in (bounds.example, bounds.low, bounds.high):
+            tries.append(({**sizes, name: size}, {**source, name: "its example"}))
+            _solve_all(inputs, shapes, *tries[-1])
+        fits = (t for t in tries if all(symbols[n].holds(t[0][n]) for n in t[0] if n not in sizes))
+        sizes, source = next(fits, tries[0])
+    return _checked(inputs, shapes, symbols, constraints, sizes, source)
+
+
+def _told(
+    inputs: Sequence[Port], shapes: Mapping[str, tuple[int, ...]], given: Mapping[str, int]
+) -> tuple[dict[str, int], dict[str, str]]:
+    """The sizes that are given or that shapes tell, and what told each."""
     sizes = dict(given)
     source = dict.fromkeys(given, "dims")
     for port in inputs:
@@ -99,20 +140,42 @@ def bind_sizes(
                 if known != size:
                     raise TfgraphError(f"{dim} is {known} in {source[dim]}, but {size} in {here}")
                 source.setdefault(dim, here)
-    for port in inputs:
-        for axis, (dim, size) in enumerate(zip(port.shape, shapes[port.name], strict=True)):
-            found = _solve(dim, size, sizes)
-            sizes |= found
-            source |= dict.fromkeys(found, f"axis {axis} of '{port.name}'")
+    _solve_all(inputs, shapes, sizes, source)
+    return sizes, source
+
+
+def _solve_all(
+    inputs: Sequence[Port],
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes: dict[str, int],
+    source: dict[str, str],
+) -> None:
+    """Add the sizes that follow from others, until there are no more."""
+    known = -1
+    while known < len(sizes):
+        known = len(sizes)
+        for port in inputs:
+            for axis, (dim, size) in enumerate(zip(port.shape, shapes[port.name], strict=True)):
+                found = _solve(dim, size, sizes)
+                sizes |= found
+                source |= dict.fromkeys(found, f"axis {axis} of '{port.name}'")
+
+
+def _checked(
+    inputs: Sequence[Port],
+    shapes: Mapping[str, tuple[int, ...]],
+    symbols: Mapping[str, SymbolRange],
+    constraints: Sequence[str],
+    sizes: dict[str, int],
+    source: Mapping[str, str],
+) -> dict[str, int]:
+    """The sizes, if all are there, in range and in agreement."""
     for name, bounds in symbols.items():
         if name not in sizes:
             raise TfgraphError(
                 f"no input gives the size of '{name}'", hint=f"pass dims={{'{name}': ...}}"
             )
-        if not bounds.low <= sizes[name] <= bounds.high:
-            raise TfgraphError(
-                f"{name} is {sizes[name]} in {source[name]}, expected {bounds.low} to {bounds.high}"
-            )
+        bounds.check(name, sizes[name], source[name])
     for port in inputs:
         for axis, (dim, size) in enumerate(zip(port.shape, shapes[port.name], strict=True)):
             if evaluate(dim, sizes) != size:

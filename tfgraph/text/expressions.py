@@ -170,7 +170,7 @@ def attribute(c: Cursor, annotation: str) -> Attr:
         return c.next().text
     if "DimLike" in words:
         return dim(c)
-    if "ExactLike" in words:
+    if words & {"ExactLike", "float"}:
         return constant(c)
     if "DType" in words:
         token = c.expect("name", "a dtype such as f32")
