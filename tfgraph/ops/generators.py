@@ -33,9 +33,9 @@ def generator(graph: Graph, given: Input) -> Fill:
 
 def _asked(node: Node, value: Value) -> Iterator[Fill]:
     """What a node asks of an operand."""
-    table = None
+    table, axis = None, 0
     if node.op == "embedding" and node.operands[0] == value:
-        table, axis = node.inputs[1], 0
+        table = node.inputs[1]
     elif node.op == "take" and node.operands[1] == value:
         table, axis = node.inputs[0], int(node.attrs["axis"])  # type: ignore[arg-type]
     if table is not None and table.type.shape[axis].is_const:

@@ -12,7 +12,7 @@ import atexit
 import os
 import threading
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError
 
@@ -24,13 +24,14 @@ class _Gate:
     """Counts who is inside, until it is closed."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition(threading.Lock())
+        self.changed = threading.Condition()  # `Mapped` may end in the midst of anything: reentrant
         self.inside = 0
         self.closed = False
 
 
 _gate = _Gate()
 _last: list[Callable[[], None]] = []
+_kept: list[list[Any]] = []
 
 
 @contextmanager
@@ -49,6 +50,22 @@ def compiled_code(what: str) -> Generator[None]:
             gate.inside -= 1
             if gate.closed:
                 gate.changed.notify_all()
+
+
+class Mapped:
+    """Tensors over mapped files. Their end leads through C++ to the unmapping, which lets another
+    thread run, and so the interpreter end: it counts as compiled code, and does not come too late.
+    """
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self.tensors = tensors
+
+    def __del__(self) -> None:
+        try:
+            with compiled_code("freeing tensors"):
+                self.tensors.clear()
+        except TfgraphError:
+            _kept.append(self.tensors)  # the system frees them
 
 
 def ending(what: str) -> TfgraphError:

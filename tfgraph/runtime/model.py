@@ -17,6 +17,7 @@ import numpy as np
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
+from tfgraph.runtime.ending import Mapped
 from tfgraph.runtime.inputs import check_inputs, refuse_positional
 from tfgraph.runtime.jit import Program, as_tensor
 from tfgraph.runtime.memory import refuse_absurd
@@ -71,9 +72,9 @@ class Model(Runnable):
                 layout.check_file(self.path, name, sha256 if hashed else None)
         program = Program(objects, threads, f"model '{self.name}'")
         tensors = map_tensors(self.path / layout.WEIGHTS)
-        weights = [as_tensor(tensors[w["name"]]) for w in self.manifest["weights"]]
+        weights = Mapped([as_tensor(tensors[w["name"]]) for w in self.manifest["weights"]])
         # One attribute, so that a call sees both or, once closed by another thread, neither.
-        self._loaded: tuple[Program, list[Any]] | None = (program, weights)
+        self._loaded: tuple[Program, Mapped] | None = (program, weights)
 
     def __call__(
         self,
@@ -98,7 +99,7 @@ class Model(Runnable):
         places = check_out(self.outputs, sizes, arrays, out)
         refuse_absurd(evaluate(self.manifest.get("memory", 0), sizes), self.name, sizes)
         scalars = [sizes[name] for name in self.manifest["scalars"]]
-        results = program.call("main", [*arrays.values(), *scalars, *weights])
+        results = program.call("main", [*arrays.values(), *scalars, *weights.tensors])
         names = (port.name for port in self.outputs)
         return deliver(zip(names, results, strict=True), places, out)
 
