@@ -254,6 +254,13 @@ def _attention(s: Sample) -> Call:
     return [q, k, v, m], attrs
 
 
+def _rotary(s: Sample) -> Call:
+    heads, size, half = s.pick((1, 4, 2), (2, 6, 2), (3, 2, 1))
+    rows = [*s.pick(["s"], ["a", "s"]), half]
+    tables = [s.x(*rows), s.x(*rows)]
+    return [s.x("a", "s", heads * size), *tables], {"heads": heads, "interleaved": s.chance(0.5)}
+
+
 def _layer_norm(s: Sample) -> Call:
     x, rows = s.x(*s.shape(), "b"), [s.x("b"), s.x("b")]
     return [x, *s.pick([], rows[:1], rows, [None, rows[1]])], {"eps": s.pick(1e-5, 1e-12, 0.5)}
@@ -304,6 +311,7 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     **dict.fromkeys(("matmul", "weighted_sum"), _matmul),
     "mask": _mask,
     "attention": _attention,
+    "rotary": _rotary,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "add_layer_norm": _add_layer_norm,

@@ -10,9 +10,17 @@ name takes `name_1`. Imports ops, ir and errors.
 """
 
 from tfgraph.blocks.attention import attention
-from tfgraph.blocks.basic import feed_forward, layer_norm, linear, norm, rms_norm
+from tfgraph.blocks.basic import Norm, feed_forward, layer_norm, linear, norm, rms_norm
 from tfgraph.blocks.embeddings import embedding, learned, positions_of, sinusoidal, token_table
-from tfgraph.blocks.heads import classifier, first_token, lm_head, pooler, vocabulary_transform
+from tfgraph.blocks.experts import Experts, mixture_of_experts
+from tfgraph.blocks.heads import (
+    classifier,
+    first_token,
+    lm_head,
+    pointer_head,
+    pooler,
+    vocabulary_transform,
+)
 from tfgraph.blocks.layers import (
     Layer,
     decoder,
@@ -22,11 +30,27 @@ from tfgraph.blocks.layers import (
     encoder_layer,
     encoder_states,
 )
+from tfgraph.blocks.measures import cross_entropy, soft_sort
+from tfgraph.blocks.positions import (
+    LinearScaling,
+    Llama3Scaling,
+    Rotary,
+    alibi_slopes,
+    relative_table,
+    rotary_tables,
+)
 
 __all__ = [
+    "Experts",
     "Layer",
+    "LinearScaling",
+    "Llama3Scaling",
+    "Norm",
+    "Rotary",
+    "alibi_slopes",
     "attention",
     "classifier",
+    "cross_entropy",
     "decoder",
     "decoder_layer",
     "decoder_states",
@@ -40,11 +64,16 @@ __all__ = [
     "learned",
     "linear",
     "lm_head",
+    "mixture_of_experts",
     "norm",
+    "pointer_head",
     "pooler",
     "positions_of",
+    "relative_table",
     "rms_norm",
+    "rotary_tables",
     "sinusoidal",
+    "soft_sort",
     "token_table",
     "vocabulary_transform",
 ]

@@ -1,4 +1,5 @@
-"""Multi-head attention, unfused: the passes fuse it. May import: basic, ops, ir."""
+"""Multi-head attention, unfused: the passes fuse it. May import: basic,
+positions, ops, ir."""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from tfgraph.ir import Exact, exact, rsqrt
 from tfgraph.ops.operands import require_mask
 
 if TYPE_CHECKING:
+    from tfgraph.blocks.basic import Norm
+    from tfgraph.blocks.positions import Rotary
     from tfgraph.ir import ExactLike, Mask
     from tfgraph.ops import Array, Traced
 
@@ -27,6 +30,10 @@ def attention(
     scale: ExactLike | None = None,
     softcap: ExactLike | None = None,
     bias: bool = True,
+    out_bias: bool | None = None,
+    value_size: int | None = None,
+    rotary: Rotary | None = None,
+    qk_norm: Norm | None = None,
     name: str = "attention",
 ) -> Traced:
     """softmax(scale Q K^T under the mask) V over heads side by side, with projections q, k, v, out.
@@ -34,8 +41,11 @@ def attention(
     q [batch, s, width] and k, v [batch, t, ...] are the inputs of the projections; the result has
     the shape of q. Unless given, there is a head for every 64 of the width (at least one), as many
     key and value heads, and the scale is 1/sqrt(head_size). Fewer key and value heads are shared
-    by groups of query heads. `softcap` c replaces scores by c tanh(scores / c). Vaswani et al.
-    2017; groups: Ainslie et al. 2023; softcap: Gemma 2, 2024.
+    by groups of query heads. `value_size` is the width of a value head where it is not
+    `head_size`; `bias` is that of q, k and v, and of out unless `out_bias` is given. `qk_norm`
+    norms each head of Q and of K, with one scale for all; then `rotary` turns them. `softcap` c
+    replaces scores by c tanh(scores / c). Vaswani et al. 2017; groups: Ainslie et al. 2023;
+    softcap: Gemma 2, 2024; rotary: Su et al. 2021; QK norm: Dehghani et al. 2023.
     """
     if mask is not None:
         require_mask("attention: mask=", mask)
@@ -53,6 +63,8 @@ def attention(
             raise TfgraphError(f"attention: {heads} heads do not divide the width {width}")
         head_size = width // heads
     require_size("attention: head_size", head_size)
+    value_size = head_size if value_size is None else value_size
+    require_size("attention: value_size", value_size)
     cap = None if softcap is None else _exact("softcap", softcap)
     if cap is not None and (cap.calls or cap.factor <= 0):
         raise TfgraphError(f"attention: softcap is {cap}, expected a positive rational")
@@ -62,9 +74,18 @@ def attention(
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        q = ops.split_heads(linear(q, heads * head_size, bias=bias, name="q"), heads)
-        k = ops.split_heads(linear(k, kv_heads * head_size, bias=bias, name="k"), kv_heads)
-        v = ops.split_heads(linear(v, kv_heads * head_size, bias=bias, name="v"), kv_heads)
+        q = linear(q, heads * head_size, bias=bias, name="q")
+        k = linear(k, kv_heads * head_size, bias=bias, name="k")
+        v = linear(v, kv_heads * value_size, bias=bias, name="v")
+        if qk_norm is not None:
+            q, k = (
+                _head_norm(q, heads, qk_norm, "q_norm"),
+                _head_norm(k, kv_heads, qk_norm, "k_norm"),
+            )
+        if rotary is not None:
+            q = labelled(rotary.turn(q, heads), "q_turned")
+            k = labelled(rotary.turn(k, kv_heads), "k_turned")
+        q, k, v = (ops.split_heads(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
         k, v = ops.repeat_heads(k, heads), ops.repeat_heads(v, heads)
 
         scores = ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2)))
@@ -77,8 +98,15 @@ def attention(
         probabilities = labelled(ops.softmax(scores), "probabilities")
 
         context = labelled(ops.merge_heads(ops.weighted_sum(probabilities, v)), "context")
-        y = linear(context, width, bias=bias, name="out")
+        y = linear(context, width, bias=bias if out_bias is None else out_bias, name="out")
     return labelled(y, name)
+
+
+def _head_norm(x: Array, heads: int, norm: Norm, name: str) -> Array:
+    """The norm of each head of x [batch, length, heads*d], with one scale [d] for all of them."""
+    batch, length, width = x.shape
+    each = ops.reshape(x, shape=(batch, length, heads, width // heads))
+    return ops.reshape(norm(each, name), shape=x.shape)
 
 
 def _exact(what: str, value: ExactLike) -> Exact:

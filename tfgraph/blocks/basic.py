@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, SupportsIndex, cast
 
 from tfgraph import ops
@@ -13,10 +14,10 @@ if TYPE_CHECKING:
     from tfgraph.ir import ExactLike
     from tfgraph.ops import Array, Traced
 
-NORMS = ("layer_norm", "rms_norm")
+NORMS = ("layer_norm", "rms_norm", "none")
 
 # Not exactly one: otherwise a kernel that drops the scale would go unseen.
-_NEAR_ONE = Fill("ones", exact(0.1))
+_NEAR_ONE, _NEAR_ZERO = Fill("ones", exact(0.1)), Fill("normal", exact(0.1))
 
 
 def width_of(x: Array) -> int:
@@ -55,43 +56,107 @@ def linear(x: Array, width: int, *, bias: bool = True, name: str = "linear") -> 
     return labelled(y, name)
 
 
-def layer_norm(x: Array, *, eps: ExactLike = 1e-5, name: str = "layer_norm") -> Traced:
-    """Layer normalisation over the last axis, with parameters `scale` and `bias`.
+def layer_norm(
+    x: Array,
+    *,
+    eps: ExactLike = 1e-5,
+    scale: bool = True,
+    bias: bool | None = None,
+    unit_offset: bool = False,
+    name: str = "layer_norm",
+) -> Traced:
+    """Layer normalisation over the last axis, with parameters `scale` and `bias` or without.
 
-    Ba et al. 2016.
+    There is a bias where there is a scale, unless given. With `unit_offset` the rows are multiplied
+    by 1 + scale. Ba et al. 2016.
     """
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        scale = builder.param("scale", x.dtype, width_of(x), fill=_NEAR_ONE)
-        bias = builder.param("bias", x.dtype, width_of(x))
-        y = ops.layer_norm(x, scale, bias, eps=eps)
+        s = _scale(x, unit_offset) if scale else None
+        b = (
+            builder.param("bias", x.dtype, width_of(x))
+            if (scale if bias is None else bias)
+            else None
+        )
+        y = ops.layer_norm(x, s, b, eps=eps)
     return labelled(y, name)
 
 
-def rms_norm(x: Array, *, eps: ExactLike = 1e-5, name: str = "rms_norm") -> Traced:
-    """Division by the root mean square over the last axis, with a parameter `scale`.
+def rms_norm(
+    x: Array,
+    *,
+    eps: ExactLike = 1e-5,
+    scale: bool = True,
+    unit_offset: bool = False,
+    name: str = "rms_norm",
+) -> Traced:
+    """Division by the root mean square over the last axis, with a parameter `scale` or without.
 
-    Zhang and Sennrich 2019.
+    With `unit_offset` the rows are multiplied by 1 + scale, as in Gemma (2024). Zhang and Sennrich
+    2019.
     """
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        scale = builder.param("scale", x.dtype, width_of(x), fill=_NEAR_ONE)
-        y = ops.rms_norm(x, scale, eps=eps)
+        y = ops.rms_norm(x, _scale(x, unit_offset) if scale else None, eps=eps)
     return labelled(y, name)
+
+
+def _scale(x: Array, unit_offset: bool) -> Array:
+    """The parameter by which a norm multiplies, or 1 + that."""
+    fill = _NEAR_ZERO if unit_offset else _NEAR_ONE
+    scale = ops.current().param("scale", x.dtype, width_of(x), fill=fill)
+    return ops.add(scale, 1) if unit_offset else scale
+
+
+@dataclass(frozen=True)
+class Norm:
+    """Which norm: a `kind`, `layer_norm`, `rms_norm` or `none`, and its options."""
+
+    kind: str = "layer_norm"
+    eps: ExactLike = 1e-5
+    scale: bool = True
+    bias: bool | None = None
+    unit_offset: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind not in NORMS:
+            hint = nearest(self.kind, NORMS) or f"one of {', '.join(NORMS)}"
+            raise TfgraphError(f"unknown norm '{self.kind}'", hint=hint)
+        if self.bias and self.kind != "layer_norm":
+            raise TfgraphError(f"{self.kind} has no bias")
+        if self.unit_offset and not self.scale:
+            raise TfgraphError("unit_offset is for a norm with a scale")
+
+    def __call__(self, x: Array, name: str = "norm") -> Traced:
+        """The norm of x, with parameters of that name; x itself where the kind is `none`."""
+        if self.kind == "none":
+            return cast("Traced", x)
+        if self.kind == "rms_norm":
+            return rms_norm(
+                x, eps=self.eps, scale=self.scale, unit_offset=self.unit_offset, name=name
+            )
+        return layer_norm(
+            x,
+            eps=self.eps,
+            scale=self.scale,
+            bias=self.bias,
+            unit_offset=self.unit_offset,
+            name=name,
+        )
 
 
 def norm(
     x: Array, *, kind: str = "layer_norm", eps: ExactLike = 1e-5, name: str = "norm"
 ) -> Traced:
-    """The norm of that kind: `layer_norm` or `rms_norm`."""
-    if kind not in NORMS:
-        raise TfgraphError(
-            f"unknown norm '{kind}'", hint=nearest(kind, NORMS) or f"one of {', '.join(NORMS)}"
-        )
-    block = layer_norm if kind == "layer_norm" else rms_norm
-    return block(x, eps=eps, name=name)
+    """The norm of that kind: `layer_norm`, `rms_norm`, or `none` for x itself."""
+    return Norm(kind, eps)(x, name)
+
+
+def activated(x: Array, activation: str) -> Array:
+    """The activation of x by its name; x itself for `none`."""
+    return x if activation == "none" else ops.activation(activation)(x)
 
 
 def feed_forward(
@@ -105,17 +170,19 @@ def feed_forward(
 ) -> Traced:
     """down(activation(up(x))), or down(activation(gate(x)) * up(x)) if gated; the shape of x stays.
 
-    `width` is that of the middle. Vaswani et al. 2017; gated: Shazeer 2020.
+    `width` is that of the middle. The activation may be `none`. Vaswani et al. 2017; gated: Shazeer
+    2020.
     """
-    act = ops.activation(activation)
+    if activation != "none":
+        ops.activation(activation)  # a name that is unknown is the caller's mistake
     require_size(f"{name}: the width of the middle", width)
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
         if gated:
-            gate = act(linear(x, width, bias=bias, name="gate"))
+            gate = activated(linear(x, width, bias=bias, name="gate"), activation)
             hidden = ops.mul(gate, linear(x, width, bias=bias, name="up"))
         else:
-            hidden = act(linear(x, width, bias=bias, name="up"))
+            hidden = activated(linear(x, width, bias=bias, name="up"), activation)
         y = linear(hidden, width_of(x), bias=bias, name="down")
     return labelled(y, name)

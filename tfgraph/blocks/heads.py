@@ -1,4 +1,4 @@
-"""What stands on top of a stack: poolers, language model heads, classifiers.
+"""What stands on top of a stack: poolers, language model and pointer heads, classifiers.
 
 May import: basic, ops, ir.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
-from tfgraph.blocks.basic import labelled, linear, norm, require_size, width_of
+from tfgraph.blocks.basic import Norm, activated, labelled, linear, require_size, width_of
 from tfgraph.errors import TfgraphError
+from tfgraph.ir import Exact, Fill, exact, rsqrt
 
 if TYPE_CHECKING:
-    from tfgraph.ir import ExactLike
+    from tfgraph.ir import ExactLike, Mask
     from tfgraph.ops import Array, Traced
 
 
@@ -41,7 +42,7 @@ def vocabulary_transform(
     width: int,
     *,
     activation: str = "gelu",
-    kind: str = "layer_norm",
+    kind: str | Norm = "layer_norm",
     eps: ExactLike = 1e-5,
     name: str = "transform",
 ) -> Traced:
@@ -50,8 +51,8 @@ def vocabulary_transform(
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        y = ops.activation(activation)(linear(x, width, name="dense"))
-        y = norm(y, kind=kind, eps=eps, name="norm")
+        y = activated(linear(x, width, name="dense"), activation)
+        y = (Norm(kind, eps) if isinstance(kind, str) else kind)(y, "norm")
     return labelled(y, name)
 
 
@@ -61,19 +62,66 @@ def lm_head(
     *,
     table: Traced | None = None,
     bias: bool = False,
+    scale: ExactLike | None = None,
+    softcap: ExactLike | None = None,
     name: str = "lm_head",
 ) -> Traced:
     """Logits [..., vocabulary]. With `table` [vocabulary, width], that of the tokens, the head is
-    tied to it: x table^T (Press and Wolf 2017); else it has a `weight` of its own."""
+    tied to it: x table^T (Press and Wolf 2017); else it has a `weight` of its own. Logits are
+    multiplied by `scale` (Raffel et al. 2020), then those with a `softcap` c become
+    c tanh(logit / c) (Gemma 2, 2024)."""
     require_size(f"{name}: the vocabulary", vocabulary)
-    if table is None:
-        return linear(x, vocabulary, bias=bias, name=name)
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        b = builder.param("bias", x.dtype, vocabulary) if bias else None
-        logits = ops.linear(x, ops.transpose(table, perm=(1, 0)), b)
+        if table is None:
+            size = width_of(x)
+            weight: Array = builder.param(
+                "weight", x.dtype, size, vocabulary, fill=Fill("normal", rsqrt(size))
+            )
+        else:
+            weight = ops.transpose(table, perm=(1, 0))
+        logits = ops.linear(x, weight, builder.param("bias", x.dtype, vocabulary) if bias else None)
+        if scale is not None:
+            logits = ops.mul(logits, scale)
+        if softcap is not None:
+            cap = exact(softcap)
+            if cap.calls or cap.factor <= 0:
+                raise TfgraphError(f"{name}: softcap is {cap}, expected a positive rational")
+            logits = ops.mul(ops.tanh(ops.mul(logits, Exact(1 / cap.factor))), cap)
     return labelled(logits, name)
+
+
+def pointer_head(
+    x: Array,
+    memory: Array,
+    *,
+    width: int | None = None,
+    mask: Mask | None = None,
+    name: str = "pointer",
+) -> Traced:
+    """Probabilities of the positions of memory: softmax_j(v . tanh(memory_j W1 + x_i W2)).
+
+    x [batch, s, ...] and memory [batch, t, ...] to [batch, s, t]; `width` is that inside, by
+    default that of x. Vinyals et al. 2015, section 2.3.
+    """
+    width = width_of(x) if width is None else width
+    builder = ops.current()
+    name = builder.unique(name)
+    with builder.scope(name):
+        keys = linear(memory, width, bias=False, name="memory")
+        queries = linear(x, width, bias=False, name="query")
+        (batch, s, _), (_, t, _) = queries.shape, keys.shape
+        sums = ops.add(
+            ops.reshape(keys, shape=(batch, 1, t, width)),
+            ops.reshape(queries, shape=(batch, s, 1, width)),
+        )
+        scores = linear(ops.tanh(sums), 1, bias=False, name="score")
+        scores = labelled(ops.reshape(scores, shape=(batch, s, t)), "scores")
+        if mask is not None:
+            scores = labelled(ops.mask(scores, mask), "masked_scores")
+        y = ops.softmax(scores)
+    return labelled(y, name)
 
 
 def classifier(

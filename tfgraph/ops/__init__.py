@@ -67,6 +67,7 @@ from tfgraph.ops.movement import (
     transpose,
 )
 from tfgraph.ops.reduction import cumsum, empty, max_, mean, sum_, topk
+from tfgraph.ops.rotary import rotary
 from tfgraph.ops.trace import Traced
 from tfgraph.ops.transformer import (
     layer_norm,
@@ -139,6 +140,7 @@ __all__ = [
     "repeat_heads",
     "reshape",
     "rms_norm",
+    "rotary",
     "sigmoid",
     "silu",
     "sin",

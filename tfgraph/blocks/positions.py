@@ -1,0 +1,159 @@
+"""Positions inside attention: rotary tables, ALiBi slopes, the table of relative buckets.
+
+Tables and slopes are made of constants alone, in float64, and rounded once to the model's dtype: a
+compiling backend computes them when it makes an artifact. May import: basic, ops, ir.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import pi
+from typing import TYPE_CHECKING, cast
+
+from tfgraph import ops
+from tfgraph.blocks.basic import labelled, require_size
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import DType, Exact, Fill, as_dim, exact
+from tfgraph.ir import dtype as dtype_of
+
+if TYPE_CHECKING:
+    from tfgraph.ir import DimLike, ExactLike
+    from tfgraph.ops import Array, Traced
+
+
+@dataclass(frozen=True)
+class Rotary:
+    """What turns queries and keys: cos and sin [length, size/2], or [batch, length, size/2]."""
+
+    cos: Traced
+    sin: Traced
+    interleaved: bool = False
+
+    def rows(self, length: DimLike, offset: DimLike = 0) -> Rotary:
+        """Those of positions offset to offset + length - 1, of tables with a row a position."""
+        start, stop = as_dim(offset), as_dim(offset) + as_dim(length)
+        rows = self.cos.shape[0]
+        if rows.is_const and stop.is_const and int(stop) > int(rows):
+            raise TfgraphError(f"{length} positions from {start} on, but the tables have {rows}")
+        cos, sin = (ops.slice_(t, axis=0, start=start, stop=stop) for t in (self.cos, self.sin))
+        return Rotary(cast("Traced", cos), cast("Traced", sin), self.interleaved)
+
+    def at(self, positions: Array) -> Rotary:
+        """Those of integer positions [batch, length], of tables with a row a position."""
+        cos, sin = (ops.embedding(positions, t) for t in (self.cos, self.sin))
+        return Rotary(cast("Traced", cos), cast("Traced", sin), self.interleaved)
+
+    def turn(self, x: Array, heads: int) -> Array:
+        """x [batch, length, heads*d] with each head turned by the angles of its position."""
+        return ops.rotary(x, self.cos, self.sin, heads=heads, interleaved=self.interleaved)
+
+
+@dataclass(frozen=True)
+class LinearScaling:
+    """Positions in steps of 1/factor: angles of factor times the length. Chen et al. 2023."""
+
+    factor: ExactLike
+
+    def apply(self, frequencies: Array) -> Array:
+        """The frequencies [size/2], divided by the factor."""
+        return ops.mul(frequencies, Exact(1 / _rational("factor", self.factor)))
+
+
+@dataclass(frozen=True)
+class Llama3Scaling:
+    """Frequencies that turn less than `low` times in the `original` length are divided by `factor`,
+    those that turn more than `high` times stay, and between them it is linear. Llama 3.1, 2024."""
+
+    factor: ExactLike
+    original: int
+    low: ExactLike = 1
+    high: ExactLike = 4
+
+    def apply(self, frequencies: Array) -> Array:
+        """The frequencies [size/2] in radians a position, scaled."""
+        factor, low, high = (
+            _rational(name, getattr(self, name)) for name in ("factor", "low", "high")
+        )
+        require_size("original", self.original)
+        if not low < high:
+            raise TfgraphError(f"low is {low}, expected less than high, {high}")
+        turns = ops.mul(frequencies, exact(self.original / (2 * pi)))
+        kept = ops.mul(ops.sub(turns, Exact(low)), Exact(1 / (high - low)))
+        kept = ops.minimum(ops.maximum(kept, 0), 1)
+        divided = ops.mul(ops.sub(1, kept), Exact(1 / factor))
+        return ops.mul(frequencies, ops.add(kept, divided))
+
+
+Scaling = LinearScaling | Llama3Scaling
+
+
+def rotary_tables(
+    size: int,
+    *,
+    positions: int,
+    base: ExactLike = 10000,
+    scaling: Scaling | None = None,
+    interleaved: bool = False,
+    dtype: str | DType = "f32",
+    name: str = "positions",
+) -> Rotary:
+    """cos(p f_i) and sin(p f_i), f_i = base^(-2i/size), of positions p: [positions, size/2] each.
+
+    `size` is how many elements of a head are turned, an even number. Su et al. 2021, section 3.2.2.
+    """
+    require_size(f"{name}: the number of positions", positions)
+    require_size(f"{name}: the rotary size", size)
+    if size % 2:
+        raise TfgraphError(f"{name}: the rotary size is {size}, expected an even number")
+    if _rational(f"{name}: base", base) < 1:
+        raise TfgraphError(f"{name}: base is {base}, expected at least 1")
+    exponents = ops.mul(_counted(size // 2), Exact(Fraction(-2, size)))
+    frequencies = ops.pow_(base, exponents)
+    if scaling is not None:
+        frequencies = scaling.apply(frequencies)
+    steps = ops.reshape(_counted(positions), shape=(positions, 1))
+    angles = labelled(ops.mul(steps, frequencies), f"{name}.angles")
+    cos = labelled(ops.cast(ops.cos(angles), dtype=dtype_of(dtype)), f"{name}.cos")
+    sin = labelled(ops.cast(ops.sin(angles), dtype=dtype_of(dtype)), f"{name}.sin")
+    return Rotary(cos, sin, interleaved)
+
+
+def alibi_slopes(
+    heads: int, *, dtype: str | DType = "f32", name: str = "positions.slopes"
+) -> Traced:
+    """The slope of each head, for the mask `alibi`: 2^(-8i/m) for i = 1 to m, where m is the
+    largest power of two that is at most `heads`; behind them every second one of 2m heads.
+    Press et al. 2022, and their implementation."""
+    require_size(f"{name}: heads", heads)
+    main = 1 << (heads.bit_length() - 1)
+    slopes = ops.pow_(2, ops.mul(ops.add(_counted(main), 1), Exact(Fraction(-8, main))))
+    if heads > main:
+        odd = ops.add(ops.mul(_counted(heads - main), 2), 1)
+        more = ops.pow_(2, ops.mul(odd, Exact(Fraction(-4, main))))
+        slopes = ops.concat(slopes, more, axis=0)
+    return labelled(ops.cast(slopes, dtype=dtype_of(dtype)), name)
+
+
+def relative_table(
+    heads: int, *, buckets: int = 32, dtype: str | DType = "f32", name: str = "positions.table"
+) -> Traced:
+    """The parameter [buckets, heads] of the mask `relative`, which the layers of a stack share.
+    Raffel et al. 2020, section 2.1."""
+    require_size(f"{name}: heads", heads)
+    require_size(f"{name}: buckets", buckets)
+    builder = ops.current()
+    return builder.param(builder.unique(name), dtype, buckets, heads, fill=Fill("normal", exact(1)))
+
+
+def _counted(count: int) -> Array:
+    """0, 1, ..., count - 1 in float64."""
+    return ops.cast(ops.iota(length=count), dtype=DType.float64)
+
+
+def _rational(what: str, value: ExactLike) -> Fraction:
+    """The number, which must be a positive rational."""
+    number = exact(value)
+    if number.calls or number.factor <= 0:
+        raise TfgraphError(f"{what} is {number}, expected a positive rational")
+    return number.factor
