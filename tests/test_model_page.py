@@ -13,6 +13,7 @@ from tfgraph.model import read_model
 from tfgraph.model.schema import (
     Attention,
     Embedding,
+    Experts,
     File,
     FreeForm,
     Head,
@@ -20,6 +21,7 @@ from tfgraph.model.schema import (
     MaskPart,
     Norm,
     Positions,
+    Scaling,
     Strict,
     Symbol,
 )
@@ -29,8 +31,10 @@ SECTIONS = {
     "The high-level form": HighLevel,
     "norm": Norm,
     "positions": Positions,
+    "scaling": Scaling,
     "embedding": Embedding,
     "attention": Attention,
+    "experts": Experts,
     "mask": MaskPart,
     "head": Head,
     "symbols": Symbol,
@@ -115,6 +119,8 @@ EVERYTHING = (
     "positions: {kind: learned, max: 8}\nembedding: {size: 4, token_types: 2, norm: true}\n",
     "head: {kind: classifier, labels: 2, activation: relu}\n",
     "vocabulary: 9\nhead: {kind: lm, tied: false}\nkind: encoder-decoder\n",
+    "head: pointer\npositions: {kind: relative}\nexperts: {count: 2, shared: 4}\ngated: true\n"
+    "norm: {placement: sandwich}\nattention: {qk_norm: rms_norm}\n",
 )
 
 
@@ -125,7 +131,10 @@ def test_the_parameters_listed_are_those_of_models(tmp_path: Path) -> None:
         path = tmp_path / "model.yaml"
         path.write_text("layers: 2\nwidth: 8\n" + text)
         found |= {param.value.name for param in read_model(path).graph.params}
-    short = {re.sub(r"^(encoder|decoder)\.|(?<=layers\.)\d+", _shorten, name) for name in found}
+    short = {
+        re.sub(r"^(encoder|decoder)\.|(?<=layers\.)\d+|(?<=experts\.)\d+", _shorten, name)
+        for name in found
+    }
     main = {n for n in short if not n.endswith(".bias")} | {"lm_head.bias"}
     assert listed == main
     # As the page says, other biases stand beside a weight or a scale.
@@ -134,4 +143,6 @@ def test_the_parameters_listed_are_those_of_models(tmp_path: Path) -> None:
 
 
 def _shorten(found: re.Match[str]) -> str:
-    return "" if found[1] else "{i}"
+    if found[1]:
+        return ""
+    return "{e}" if found.string[: found.start()].endswith("experts.") else "{i}"

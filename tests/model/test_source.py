@@ -11,7 +11,7 @@ import pytest
 
 from tfgraph.errors import TfgraphError
 from tfgraph.model import SCHEMA_PATH, load_source
-from tfgraph.model.schema import Activation, json_schema
+from tfgraph.model.schema import Activation, FfnActivation, json_schema
 from tfgraph.ops import ACTIVATIONS
 from tfgraph.text import print_graph
 
@@ -205,6 +205,7 @@ def test_the_schema_allows_short_forms() -> None:
 
 def test_activations_are_those_of_the_ops() -> None:
     assert Activation.__args__ == ACTIVATIONS
+    assert FfnActivation.__args__ == ("none", *ACTIVATIONS)
 
 
 def test_a_checkpoint_folder_says_how_to_import_it(tmp_path: Path) -> None:

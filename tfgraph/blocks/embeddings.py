@@ -52,17 +52,20 @@ def sinusoidal(
     width: int,
     *,
     positions: int,
+    halves: bool = False,
     dtype: str | DType = "f32",
     name: str = "embeddings.positions",
 ) -> Traced:
     """Rows 0 to length - 1 of sin(p / 10000^(2i/width)), cos(...) interleaved: [length, width].
 
-    The table [positions, width] is a parameter. Vaswani et al. 2017, section 3.5.
+    With `halves` all sines come first, as in Marian (2018). The table [positions, width] is a
+    parameter. Vaswani et al. 2017, section 3.5.
     """
     require_size(f"{name}: the number of positions", positions)
     require_size(f"{name}: the width", width)
     builder = ops.current()
-    table = builder.param(builder.unique(name), dtype, positions, width, fill=Fill("sinusoidal"))
+    fill = Fill("sinusoidal_halves" if halves else "sinusoidal")
+    table = builder.param(builder.unique(name), dtype, positions, width, fill=fill)
     return _rows(table, length, 0, positions)
 
 

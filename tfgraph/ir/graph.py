@@ -134,7 +134,8 @@ class Fill:
 
     `normal(std)`, `zeros()`, `ones()`, `ones(std)` with normal noise, `ids(limit)` integers below
     limit, `prefix()` rows of ones then zeros, `lengths(size)` integers from 1 to that size, which
-    may be symbolic, `sinusoidal()` position encodings [positions, width].
+    may be symbolic, `sinusoidal()` position encodings [positions, width],
+    `sinusoidal_halves()` those with all sines first.
     """
 
     kind: str

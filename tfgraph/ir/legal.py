@@ -46,6 +46,7 @@ _FILLS = {
     "prefix": (None, True),
     "lengths": ("a size", False),
     "sinusoidal": (None, True),
+    "sinusoidal_halves": (None, True),
 }
 
 

@@ -1,7 +1,7 @@
 """From the hyperparameters of a model file to its graph, through `tfgraph.blocks`.
 
-Names of inputs and outputs are those of Hugging Face. May import: schema, read, check, blocks, ops,
-ir, errors.
+Names of inputs and outputs are those of Hugging Face. May import: schema, read, fits, parts,
+blocks, ops, ir, errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, cast
 from tfgraph import blocks, ops
 from tfgraph.ir import Exact, Fill, Graph, exact, rsqrt, sqrt
 from tfgraph.ir.mask import causal, padding, window
-from tfgraph.model.check import DEFAULT_BATCH, DEFAULT_LENGTH, heads_of, length_limit
+from tfgraph.model import parts
+from tfgraph.model.fits import DEFAULT_BATCH, DEFAULT_LENGTH, length_limit
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -40,6 +41,7 @@ class _Assembly:
     document: Document
     g: Builder
     longest: dict[str, int] = field(default_factory=lambda: dict[str, int]())
+    turns: blocks.Rotary | None = None
 
     def place(self, *keys: str) -> Location:
         """The place of the first of these keys that the file has."""
@@ -60,15 +62,16 @@ class _Assembly:
         mask = self.mask(batch, seq)
         table = self.table()
         x = self.embed(source, table, batch, seq)
-        states = (blocks.decoder_states if spec.kind == "decoder" else blocks.encoder_states)(
+        decodes = spec.kind == "decoder"
+        states = (blocks.decoder_states if decodes else blocks.encoder_states)(
             x,
             spec.layers,
-            self.layer(),
-            mask=mask,
+            self.layer(seq),
+            mask=self.biased(mask, decodes),
             share=spec.share_layers,
             final_norm=spec.final_norm,
         )
-        self.finish(states[-1], table)
+        self.finish(states[-1], table, states[-1], mask if spec.mask else None)
         if spec.hidden_states:
             for i, state in enumerate(states):
                 g.output(f"hidden.{i}", state)
@@ -87,28 +90,31 @@ class _Assembly:
             begun = self.ids("decoder_input_ids", batch, target)
         else:
             begun = g.input("decoder_x", spec.dtype, batch, target, spec.width)
-        table = self.table()
+        table = self.table() if spec.embedding.shared else None
 
         with g.scope("encoder"):
+            own = self.table() if table is None else table
             encoded = blocks.encoder_states(
-                self.embed(source, table, batch, seq),
+                self.embed(source, own, batch, seq),
                 spec.layers,
-                self.layer(),
-                mask=mask,
+                self.layer(seq),
+                mask=self.biased(mask, decodes=False),
                 share=spec.share_layers,
                 final_norm=spec.final_norm,
             )
         with g.scope("decoder"):
+            own = self.table() if table is None else table
             decoded = blocks.decoder_states(
-                self.embed(begun, table, batch, target),
+                self.embed(begun, own, batch, target),
                 spec.layers,
-                self.layer(),
+                self.layer(target),
+                mask=self.biased(causal(), decodes=True),
                 memory=encoded[-1],
                 memory_mask=mask,
                 share=spec.share_layers,
                 final_norm=spec.final_norm,
             )
-        self.finish(decoded[-1], table)
+        self.finish(decoded[-1], own, encoded[-1], mask)
         if spec.head is None:
             g.output("encoder_last_hidden_state", encoded[-1])
         if spec.hidden_states:
@@ -160,31 +166,29 @@ class _Assembly:
                 parts.append(causal() if is_causal else window(part.left, part.right))
         return reduce(lambda a, b: a & b, parts) if parts else None
 
-    def layer(self) -> blocks.Layer:
-        """The hyperparameters of a layer."""
-        spec = self.spec
-        return blocks.Layer(
-            heads=heads_of(spec),
-            ffn=spec.ffn,
-            kv_heads=spec.kv_heads,
-            head_size=spec.head_size,
-            scale=spec.attention.scale,
-            softcap=spec.attention.softcap,
-            activation=spec.activation,
-            gated=spec.gated,
-            bias=spec.bias,
-            norm=spec.norm.kind,
-            eps=spec.norm.eps,
-            placement=spec.norm.placement,
-            places={
-                "attention": self.place("heads", "attention"),
-                "ffn": self.place("ffn", "activation"),
-                "norm": self.place("norm"),
-            },
-        )
+    def biased(self, mask: Mask | None, decodes: bool) -> Mask | None:
+        """The mask of self-attention, with what positions add to the scores."""
+        with self.at("positions"):
+            added = parts.score_bias(self.spec, decodes)
+        return mask if added is None else added if mask is None else mask & added
+
+    def layer(self, length: Dim) -> blocks.Layer:
+        """The hyperparameters of a layer, for sequences of that length."""
+        if self.turns is None:
+            longest = max(n for name, n in self.longest.items() if name != "batch")
+            with self.at("positions"):
+                self.turns = parts.rotary(self.spec, longest)
+        with self.at("positions"):
+            rotary = None if self.turns is None else self.turns.rows(length)
+        places = {
+            "attention": self.place("heads", "attention"),
+            "ffn": self.place("ffn", "activation", "experts"),
+            "norm": self.place("norm"),
+        }
+        return parts.layer(self.spec, rotary, places)
 
     def norm(self, x: Traced, name: str) -> Traced:
-        return blocks.norm(x, kind=self.spec.norm.kind, eps=self.spec.norm.eps, name=name)
+        return parts.norm(self.spec)(x, name)
 
     def embed(self, source: Traced, table: Traced | None, batch: Dim, length: Dim) -> Traced:
         """Tokens, token types and positions, added; then norm and projection where there are."""
@@ -225,8 +229,11 @@ class _Assembly:
         positions, dtype = self.spec.positions, self.spec.dtype
         rows = positions.max or self.longest[str(length)]
         if positions.kind == "sinusoidal":
-            return _add(x, blocks.sinusoidal(length, size, positions=rows, dtype=dtype))
-        if positions.kind == "none":
+            halves = positions.layout == "halves"
+            return _add(
+                x, blocks.sinusoidal(length, size, positions=rows, halves=halves, dtype=dtype)
+            )
+        if positions.kind != "learned":
             return x
         if positions.padding_id is None:
             offset = positions.offset
@@ -236,8 +243,8 @@ class _Assembly:
         found = blocks.embedding(ids, rows, size, dtype=dtype, name="embeddings.positions")
         return _add(x, found)
 
-    def finish(self, x: Traced, table: Traced | None) -> None:
-        """Pooler and head, and the outputs."""
+    def finish(self, x: Traced, table: Traced | None, memory: Traced, mask: Mask | None) -> None:
+        """Pooler and head, and the outputs; `memory` and its mask are what a pointer points at."""
         spec, g, head = self.spec, self.g, self.spec.head
         pooled = None
         if spec.pooler:
@@ -248,17 +255,24 @@ class _Assembly:
                 g.output("last_hidden_state", x)
                 if pooled is not None:
                     g.output("pooler_output", pooled)
-            elif head.kind == "classifier":
+                return
+            if head.kind == "pointer":
+                g.output("probabilities", blocks.pointer_head(x, memory, mask=mask))
+                return
+            if head.kind == "classifier":
                 first = blocks.first_token(x) if pooled is None else pooled
-                labels = head.labels or 0
-                g.output("logits", blocks.classifier(first, labels, activation=head.activation))
+                logits = blocks.classifier(first, head.labels or 0, activation=head.activation)
             else:
-                g.output("logits", self.language_model(x, table))
+                logits = self.language_model(x, table)
+            g.output("logits", logits)
+            if head.probabilities:
+                probabilities = cast("Traced", ops.softmax(logits))
+                g.output("probabilities", g.label(probabilities, "probabilities"))
 
     def language_model(self, x: Traced, table: Traced | None) -> Traced:
         """The head of a language model, masked (with a transform before it, and a bias) or not."""
         spec, head = self.spec, self.spec.head
-        assert head is not None  # finish() and check.py see to both
+        assert head is not None  # finish() and fits.py see to both
         assert spec.vocabulary is not None
         masked = head.kind == "mlm"
         if masked and head.transform:
@@ -267,13 +281,14 @@ class _Assembly:
                 x,
                 size,
                 activation=head.activation or spec.activation,
-                kind=spec.norm.kind,
-                eps=spec.norm.eps,
+                kind=parts.norm(spec),
                 name="lm_head.transform",
             )
         bias = masked if head.bias is None else head.bias
         tied = table if head.tied else None
-        return blocks.lm_head(x, spec.vocabulary, table=tied, bias=bias)
+        return blocks.lm_head(
+            x, spec.vocabulary, table=tied, bias=bias, scale=head.scale, softcap=head.softcap
+        )
 
 
 def _add(x: Array, y: Array) -> Traced:

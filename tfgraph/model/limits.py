@@ -28,7 +28,9 @@ _KEYS = {
     "lm_head": "vocabulary",
     "embeddings.positions": "positions",
     "embeddings.token_types": "embedding",
+    "positions.": "positions",
     "attention.": "head_size",
+    ".experts.": "experts",
     ".ffn.": "ffn",
 }
 
@@ -69,7 +71,7 @@ def _at_fault(
         key = next((key for part, key in _KEYS.items() if part in name), "width")
         parts[key if key in document.data else "width"] += size
     ((key, size),) = parts.most_common(1)
-    in_layers = key in ("width", "ffn", "head_size")
+    in_layers = key in ("width", "ffn", "head_size", "experts")
     return ("layers",) if in_layers and size // spec.layers <= limit else (key,)
 
 

@@ -29,6 +29,8 @@ MAX_WIDTH = 1 << 17
 MAX_FFN = 1 << 20
 MAX_VOCABULARY = 1 << 24
 MAX_POSITIONS = 1 << 24
+MAX_BUCKETS = 4096
+MAX_EXPERTS = 1024
 SQRT_WIDTH = "sqrt(width)"
 
 Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
@@ -40,6 +42,10 @@ Positive = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 Natural = Annotated[int, Field(ge=0, le=MAX_POSITIONS)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 Activation = Literal["relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"]
+FfnActivation = Literal[
+    "none", "relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"
+]
+Position = Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"]
 Arch = Annotated[str, Field(pattern=r"^sm_[1-9][0-9]*$")]
 FloatType = Literal["float32", "float16", "bfloat16", "float64", "f32", "f16", "bf16", "f64"]
 
@@ -63,10 +69,10 @@ def _epsilon(value: Any) -> Exact:
     return number
 
 
-def _softcap(value: Any) -> Exact:
+def _ratio(value: Any) -> Exact:
     number = _constant(value)
     if number.calls or number.factor <= 0:
-        raise PydanticCustomError("softcap", "expected a positive rational")
+        raise PydanticCustomError("ratio", "expected a positive rational")
     return number
 
 
@@ -97,7 +103,7 @@ def _masks(value: Any) -> Any:
 _text = PlainSerializer(str, return_type=str)
 Constant = Annotated[Exact, PlainValidator(_constant, json_schema_input_type=float | str), _text]
 Epsilon = Annotated[Exact, PlainValidator(_epsilon, json_schema_input_type=float | str), _text]
-Softcap = Annotated[Exact, PlainValidator(_softcap, json_schema_input_type=float | str), _text]
+Ratio = Annotated[Exact, PlainValidator(_ratio, json_schema_input_type=float | str), _text]
 Scale = Annotated[
     Exact | Literal["sqrt(width)"],
     PlainValidator(_scale, json_schema_input_type=float | str),
@@ -112,43 +118,83 @@ class Strict(BaseModel):
 
 
 class Norm(Strict):
-    """The norm of every layer. post: norm(x + f(x)); pre: x + f(norm(x))."""
+    """The norm of every layer, and where it stands.
 
-    kind: Literal["layer_norm", "rms_norm"] = "layer_norm"
-    placement: Literal["post", "pre"] = "post"
+    post: norm(x + f(x)); pre: x + f(norm(x)); sandwich: x + norm(f(norm(x))); parallel:
+    x + attention(norm(x)) + ffn(norm(x)), with `shared` one norm for both.
+    """
+
+    kind: Literal["layer_norm", "rms_norm", "none"] = "layer_norm"
+    placement: Literal["post", "pre", "sandwich", "parallel"] = "post"
     eps: Epsilon = exact(1e-5)
+    scale: bool = True
+    bias: bool | None = None
+    unit_offset: bool = False
+    shared: bool = True
+
+
+class Scaling(Strict):
+    """Frequencies of rotary positions, scaled for longer texts."""
+
+    kind: Literal["linear", "llama3"]
+    factor: Ratio
+    original: Positive | None = None
+    low: Ratio = exact(1)
+    high: Ratio = exact(4)
 
 
 class Positions(Strict):
-    """Positions added to the embeddings: a table of `max` rows.
+    """How positions are told apart: a table of `max` rows that is added to the embeddings
+    (sinusoidal, learned), heads that turn (rotary), or what is added to scores (alibi, relative).
 
     Row offset + p is for position p. With `padding_id`, positions count the tokens other than it,
     and start behind it, as in RoBERTa.
     """
 
-    kind: Literal["none", "sinusoidal", "learned"] = "none"
+    kind: Position = "none"
     max: Positive | None = None
     offset: Natural = 0
     padding_id: Natural | None = None
+    layout: Literal["interleaved", "halves"] | None = None
+    base: Ratio = exact(10000)
+    size: Width | None = None
+    scaling: Scaling | None = None
+    buckets: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] = 32
+    max_distance: Positive = 128
 
 
 class Embedding(Strict):
-    """Vectors of the tokens. `size` differs from the width where a projection follows (ALBERT)."""
+    """Vectors of the tokens. `size` differs from the width where a projection follows (ALBERT).
+
+    Both stacks of an encoder-decoder have one table if it is `shared`.
+    """
 
     size: Width | None = None
     scale: Scale | None = None
     token_types: Annotated[int, Field(ge=0, le=MAX_WIDTH)] = 0
     norm: bool = False
+    shared: bool = True
 
 
 class Attention(Strict):
-    """What is unusual in attention: a scale other than rsqrt(head_size), a softcap.
-
-    The softcap is a positive rational.
-    """
+    """What is unusual in attention: a scale other than rsqrt(head_size), a softcap, biases, heads
+    of V of another size, a norm of each head of Q and K."""
 
     scale: Constant | None = None
-    softcap: Softcap | None = None
+    softcap: Ratio | None = None
+    bias: bool | None = None
+    out_bias: bool | None = None
+    value_size: Width | None = None
+    qk_norm: Literal["none", "layer_norm", "rms_norm"] = "none"
+
+
+class Experts(Strict):
+    """A mixture: `count` feed-forward networks, of which a router takes `active` for a token."""
+
+    count: Annotated[int, Field(ge=1, le=MAX_EXPERTS)]
+    active: Annotated[int, Field(ge=1, le=MAX_EXPERTS)] = 2
+    normalise: bool = True
+    shared: Middle | None = None
 
 
 class MaskPart(Strict):
@@ -160,14 +206,18 @@ class MaskPart(Strict):
 
 
 class Head(Strict):
-    """What stands on top: `lm`, `mlm` (with a transform before it), or a `classifier`.
+    """What stands on top: `lm`, `mlm` (with a transform before it), a `classifier`, or a `pointer`
+    to the input's positions.
 
     `tied` takes the table of the tokens as the weight.
     """
 
-    kind: Literal["lm", "mlm", "classifier"]
+    kind: Literal["lm", "mlm", "classifier", "pointer"]
     tied: bool = True
     bias: bool | None = None
+    scale: Constant | None = None
+    softcap: Ratio | None = None
+    probabilities: bool = False
     transform: bool = True
     activation: Activation | None = None
     labels: Rows | None = None
@@ -206,20 +256,24 @@ class HighLevel(Strict):
     kv_heads: Width | None = None
     head_size: Width | None = None
     ffn: Middle | None = None
-    activation: Activation = "gelu"
+    activation: FfnActivation = "gelu"
     gated: bool = False
+    experts: Experts | None = None
     bias: bool = True
+    ffn_bias: bool | None = None
     norm: Annotated[
         Norm,
         BeforeValidator(
-            _short("kind"), json_schema_input_type=Norm | Literal["layer_norm", "rms_norm"]
+            _short("kind"), json_schema_input_type=Norm | Literal["layer_norm", "rms_norm", "none"]
         ),
     ] = Norm()
+    residual: bool = True
+    residual_scale: Constant | None = None
     positions: Annotated[
         Positions,
         BeforeValidator(
             _short("kind"),
-            json_schema_input_type=Positions | Literal["none", "sinusoidal", "learned"],
+            json_schema_input_type=Positions | Position,
         ),
     ] = Positions()
     embedding: Embedding = Embedding()
@@ -241,7 +295,7 @@ class HighLevel(Strict):
         Head | None,
         BeforeValidator(
             _short("kind", none=True),
-            json_schema_input_type=Head | Literal["none", "lm", "mlm", "classifier"],
+            json_schema_input_type=Head | Literal["none", "lm", "mlm", "classifier", "pointer"],
         ),
     ] = None
     hidden_states: bool = False

@@ -57,8 +57,8 @@ def seeded(param: Param, seed: int = 0) -> NDArray:
         return np.zeros(shape, target)
     if fill.kind == "ones" and fill.argument is None:
         return np.ones(shape, target)
-    if fill.kind == "sinusoidal":
-        return sinusoidal_table(*shape).astype(target)
+    if fill.kind in ("sinusoidal", "sinusoidal_halves"):
+        return sinusoidal_table(*shape, halves=fill.kind != "sinusoidal").astype(target)
     if fill.kind not in ("normal", "ones"):
         raise TfgraphError(f"parameter '{param.value.name}': no way to fill it with {fill}")
     key = sha256(f"{seed}:{param.value.name}".encode()).digest()[:16]
@@ -84,10 +84,10 @@ def _bell(words: NDArray) -> NDArray:
     return scaled
 
 
-def sinusoidal_table(positions: int, width: int) -> NDArray:
+def sinusoidal_table(positions: int, width: int, *, halves: bool = False) -> NDArray:
     """sin(p / 10000^(2i/width)) in column 2i, cos of the same in column 2i + 1, as float64
-    [positions, width]. Vaswani et al. 2017, section 3.5."""
+    [positions, width]; with `halves` the even columns first. Vaswani et al. 2017, section 3.5."""
     columns = np.arange(width)
     angles = np.arange(positions)[:, None] / 10000.0 ** (columns // 2 * 2 / width)
     table: NDArray = np.where(columns % 2 == 0, np.sin(angles), np.cos(angles))
-    return table
+    return np.concatenate([table[:, ::2], table[:, 1::2]], 1) if halves else table
