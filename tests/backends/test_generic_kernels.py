@@ -120,6 +120,9 @@ def _assert_close(node: Node, got: Array, want: Array, inputs: Sequence[Array]) 
             bound = (n + 16) * 2 * U * np.abs(reference) + 1e-40
         elif node.op in SUMS:
             bound = np.float64(_sum_bound(node, inputs))
+        elif node.op == "rotary":  # two products and their sum, each rounded
+            x, *tables = (np.abs(i).max(initial=0).astype(np.float64) for i in inputs)
+            bound = np.full_like(reference, 3 * U * 2 * x * max(tables))
         elif node.op == "mask":  # scores + bias + distance * slope, each rounded
             bound = 8 * U * (np.abs(reference) + 64)
         elif any(operand not in node.inputs for operand in node.operands):
@@ -167,7 +170,7 @@ def sampled() -> Compiled:
 
 
 def test_every_core_op_has_a_kernel() -> None:
-    assert set(own_ops("core")) - HAND_WRITTEN == SUPPORTED
+    assert {*own_ops("core"), "rotary"} - HAND_WRITTEN == SUPPORTED
     assert {name.rpartition("_")[0].rpartition("_")[0] for name in samples()} == SUPPORTED
 
 

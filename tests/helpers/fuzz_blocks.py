@@ -225,6 +225,15 @@ def feed_forward(f: Fuzz) -> None:
     f.add(y, 2.5)
 
 
+def _rotary(f: Fuzz, head_size: int) -> blocks.Rotary | None:
+    """Tables that turn all of a head, or the first of its elements."""
+    sizes = [size for size in (head_size, head_size // 2, 2) if size and not size % 2]
+    if not sizes:
+        return None
+    tables = blocks.rotary_tables(f.pick(*sizes), positions=512, interleaved=f.chance(0.5))
+    return tables.rows("seq")
+
+
 def whole_layer(f: Fuzz) -> None:
     """An encoder or decoder layer."""
     x = _sequence(f)
@@ -236,8 +245,12 @@ def whole_layer(f: Fuzz) -> None:
         activation=f.pick(*ops.ACTIVATIONS),
         gated=f.chance(0.3),
         bias=f.chance(0.7),
-        norm=f.pick("layer_norm", "rms_norm"),
-        placement=f.pick("pre", "post"),
+        norm=f.pick("layer_norm", "rms_norm", blocks.Norm("rms_norm", unit_offset=True)),
+        placement=f.pick("pre", "post", "sandwich", "parallel"),
+        shared_norm=f.chance(0.5),
+        residual_scale=f.pick(None, None, 0.5),
+        qk_norm=f.pick(None, None, blocks.Norm("rms_norm")),
+        rotary=_rotary(f, int(x.shape[-1]) // heads) if f.chance(0.4) else None,
         softcap=f.pick(None, None, 30),
     )
     block: Any = f.pick(blocks.encoder_layer, blocks.decoder_layer)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tfgraph import ops
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.blocks import Layer, decoder_states, encoder_states
+from tfgraph.blocks import Experts, Layer, Norm, decoder_states, encoder_states
 from tfgraph.ir import Graph, Value, map_operand
 from tfgraph.ir import mask as masks
 from tfgraph.ops import Builder, find_op
@@ -66,6 +66,9 @@ class Model:
         return g.build()
 
 
+NORMS = ("layer_norm", "rms_norm", Norm(scale=False), Norm(bias=False, unit_offset=True))
+
+
 @st.composite
 def models(draw: st.DrawFn) -> Model:
     kv_heads, groups, size = draw(SIZES), draw(st.sampled_from([1, 2, 3])), draw(SIZES)
@@ -75,15 +78,22 @@ def models(draw: st.DrawFn) -> Model:
         kv_heads=kv_heads,
         head_size=size,
         ffn=draw(SIZES),
-        norm=draw(st.sampled_from(["layer_norm", "rms_norm"])),
-        placement=draw(st.sampled_from(["pre", "post"])),
-        activation=draw(st.sampled_from(ops.ACTIVATIONS)),
+        value_size=draw(st.sampled_from([None, 3])),
+        qk_norm=draw(st.sampled_from([None, None, Norm("rms_norm", unit_offset=True)])),
+        norm=draw(st.sampled_from(NORMS)),
+        placement=draw(st.sampled_from(["pre", "post", "sandwich", "parallel"])),
+        shared_norm=draw(st.booleans()),
+        residual_scale=draw(st.sampled_from([None, None, 0.5])),
+        activation=draw(st.sampled_from(["none", *ops.ACTIVATIONS])),
         gated=draw(st.booleans()),
+        experts=draw(st.sampled_from([None, None, None, Experts(3, 2, shared=4)])),
         bias=draw(st.booleans()),
+        ffn_bias=draw(st.sampled_from([None, True, False])),
         scale=draw(st.sampled_from([None, 1, 0.3])),
         softcap=draw(st.sampled_from([None, None, 5])),
     )
     flags = [draw(st.booleans()) for _ in range(4)]
+    flags[0] &= layer.placement != "parallel"  # whose layers have no memory
     return Model(
         draw(st.integers(1, 2)), layer, draw(st.sampled_from(list(MASKS))), *flags, draw(SIZES)
     )
@@ -172,11 +182,21 @@ def test_every_layer_fuses(model: Model) -> None:
     applied = {rule: n for report in reports for rule, n in report.applied.items()}
     attentions = model.layers * (2 if model.memory else 1)
     assert applied["fuse-attention"] == attentions
+    layer = model.layer
     merged = applied.get("merge-qkv", 0) + applied.get("merge-kv", 0)
-    assert merged == attentions
-    norms = applied.get(f"fuse-add-{model.layer.norm.replace('_', '-')}", 0)
-    assert norms == model.layers * (3 if model.memory else 2)
-    assert applied["fuse-linear-activation"] == model.layers
+    assert merged == (0 if layer.qk_norm else attentions)
+    norms = applied.get(f"fuse-add-{layer.norm_of.kind.replace('_', '-')}", 0)
+    assert norms == model.layers * added_and_normed(layer, model.memory)
+    linears = layer.experts.count + 1 if layer.experts else 1
+    activated = 0 if layer.activation == "none" else linears
+    assert applied.get("fuse-linear-activation", 0) == model.layers * activated
+
+
+def added_and_normed(layer: Layer, memory: bool) -> int:
+    """How many sums a layer has whose norm follows, in this layer or the next one."""
+    if layer.placement == "parallel":
+        return 1  # of two norms of one sum, the first takes it
+    return 3 if memory else 2
 
 
 def rename(graph: Graph, name: Callable[[str], str]) -> Graph:

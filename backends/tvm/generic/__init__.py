@@ -1,4 +1,5 @@
-"""Generic kernels: a correct one for every core op that nobody wrote a special kernel for.
+"""Generic kernels: a correct one for every core op that nobody wrote a special kernel for, and for
+`rotary`, whose parts would be ten.
 
 `cpu_kernel` and `cuda_kernel` build a node's PrimFunc from the same definition of its op. Its
 parameters are the node's inputs in order, an int64 for each of `symbols_of(node)`, the outputs.
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.backends.tvm.generic import elementwise, masking, movement, reduction
+from tfgraph.backends.tvm.generic import elementwise, masking, movement, reduction, rotary
 from tfgraph.backends.tvm.generic.dims import symbols_of
 from tfgraph.backends.tvm.generic.kernel import EMITTERS, build
 from tfgraph.backends.tvm.generic.loops import CpuLoops, CudaLoops
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["SUPPORTED", "cpu_kernel", "cuda_kernel", "symbols_of"]
 
-_EMITTER_MODULES = (elementwise, masking, movement, reduction)  # importing them registers emitters
+_EMITTER_MODULES = (
+    elementwise,
+    masking,
+    movement,
+    reduction,
+    rotary,
+)  # importing them registers emitters
 
 SUPPORTED = frozenset(EMITTERS)
 """The ops that have a generic kernel."""

@@ -59,10 +59,13 @@ class Tensor:
 
     def flat(self) -> Tensor:
         """The same memory with one axis."""
-        size = product(self.shape)
-        buffer = T.decl_buffer((size,), self.dtype, data=self.buffer.data)
+        return self.view((product(self.shape),))
+
+    def view(self, shape: tuple[Expr, ...]) -> Tensor:
+        """The same memory in another shape of as many elements."""
+        buffer = T.decl_buffer(shape, self.dtype, data=self.buffer.data)
         IRBuilder.name(self.buffer.name, buffer)
-        return Tensor(self.type, buffer, (size,))
+        return Tensor(self.type, buffer, shape)
 
 
 @dataclass(frozen=True)
