@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tfgraph import ops
-from tfgraph.blocks import Layer, decoder, encoder
+from tfgraph.blocks import Experts, Layer, Norm, alibi_slopes, decoder, encoder, rotary_tables
 from tfgraph.ir import Fill, Graph
-from tfgraph.ir.mask import causal, padding
+from tfgraph.ir.mask import alibi, causal, padding
 from tfgraph.ops import Builder
 from tfgraph.passes import DEFAULT_PIPELINE, PASSES, PassReport, parse_pipeline, run_pipeline
 from tfgraph.text import print_graph
@@ -54,10 +54,43 @@ def cross_attention() -> Graph:
     return g.build()
 
 
+def rotary_decoder() -> Graph:
+    """Heads normed, then turned; a sandwich of norms that multiply by 1 + scale; two experts."""
+    with ops.graph("rotary") as g:
+        g.symbol("seq", 1, 16)
+        x = g.input("x", "f32", "batch", "seq", 8)
+        layer = Layer(
+            heads=2,
+            kv_heads=1,
+            ffn=16,
+            norm=Norm("rms_norm", unit_offset=True),
+            qk_norm=Norm("rms_norm"),
+            rotary=rotary_tables(4, positions=16).rows("seq"),
+            placement="sandwich",
+            activation="silu",
+            gated=True,
+            bias=False,
+            experts=Experts(2, 1),
+        )
+        g.output("y", decoder(x, 1, layer, mask=causal()))
+    return g.build()
+
+
+def parallel_decoder() -> Graph:
+    """Attention and feed-forward network beside each other, each with its norm, and ALiBi."""
+    with ops.graph("parallel") as g:
+        x = g.input("x", "f32", "batch", "seq", 8)
+        layer = Layer(heads=2, ffn=16, placement="parallel", shared_norm=False)
+        g.output("y", decoder(x, 2, layer, mask=causal() & alibi(alibi_slopes(2))))
+    return g.build()
+
+
 MODELS: dict[str, Callable[[], Graph]] = {
     "post-norm-encoder": post_norm_encoder,
     "pre-norm-decoder": pre_norm_decoder,
     "cross-attention": cross_attention,
+    "rotary-decoder": rotary_decoder,
+    "parallel-decoder": parallel_decoder,
 }
 
 
