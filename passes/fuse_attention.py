@@ -1,5 +1,5 @@
 """fuse-attention: softmax(scale Q K^T under the mask) V becomes one op; merge-projections: the
-linears that make Q, K and V of one tensor become one.
+linears that make Q, K and V of one tensor become one, be Q and K turned by their positions or not.
 
 `attention` takes Q, K and V with their heads side by side, so it is put between head merges and
 splits that cancel against those of the graph (the rules of `simplify` that run in the same pass).
@@ -158,6 +158,10 @@ _Q, _K, _V = (
         advice={"matmul": _LINEAR},
     )
     for n in ("q", "k", "v")
+)
+_Q, _K = (  # as they are, or turned by their positions, which reads them where they are
+    either(call("rotary", y, var(f"cos_{n}"), var(f"sin_{n}")), y)
+    for y, n in ((_Q, "q"), (_K, "k"))
 )
 
 

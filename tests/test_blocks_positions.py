@@ -13,6 +13,9 @@ from helpers.tolerance import assert_close
 import tfgraph
 from tfgraph import blocks
 from tfgraph.backends.numpy import in_float64
+from tfgraph.backends.tvm.cpu.kernels import CpuKernels
+from tfgraph.backends.tvm.emitters import lower
+from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.blocks import LinearScaling, Llama3Scaling
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
@@ -160,6 +163,33 @@ def test_attention_fuses_around_rotary(options: dict[str, Any]) -> None:
     want = run_graph(in_float64(made), wide)["y"]
     got = tfgraph.compile(made, "cpu", weights=weights)(**inputs)["y"]
     assert_close(got, want, length=100)
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"interleaved": True}, {"size": 4}, {"size": 6},
+])  # fmt: skip
+def test_projections_merge_under_rotary(options: dict[str, Any]) -> None:
+    """The kernel turns columns of the merged result where they are, and nothing is copied."""
+    with graph("g") as g:
+        g.symbol("seq", 1, 16)
+        x = g.input("x", "f32", "batch", "seq", 32)
+        rotary = blocks.rotary_tables(options.pop("size", 8), positions=16, **options).rows("seq")
+        g.output("y", blocks.attention(x, x, x, heads=4, kv_heads=2, rotary=rotary))
+    made = g.build()
+    fused, _ = run_pipeline(made, parse_pipeline(DEFAULT_PIPELINE))
+    assert [node.op for node in fused.nodes].count("linear") == 2
+    params = {p.value.name: tuple(map(int, p.value.type.shape)) for p in made.params}
+    weights = {n: (RNG.standard_normal(s) / 4).astype(np.float32) for n, s in params.items()}
+    inputs = {"x": RNG.standard_normal((2, 5, 32)).astype(np.float32)}
+    wide = {n: a.astype(np.float64) for n, a in (inputs | weights).items()}
+    want = run_graph(in_float64(made), wide)["y"]
+    run = tfgraph.compile(made, "cpu", weights=weights)
+    assert_close(run(**inputs)["y"], want, length=100)
+    single = run(x=inputs["x"][1:])["y"]
+    np.testing.assert_array_equal(single[0], run(**inputs)["y"][1])
+    kernels = lower(fused, weights, CpuKernels(cpu_machine())).report.applied
+    assert kernels["slice"] == 2, "only those of the tables"
+    assert sum(n for name, n in kernels.items() if name.startswith("rotary")) == 2
 
 
 def slopes_of(heads: int) -> list[float]:

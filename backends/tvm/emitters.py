@@ -167,11 +167,11 @@ def reshape(low: Lowering, node: Node) -> None:
 
 @emitter("slice", when=lambda graph, node: _is_window(graph, node.output))
 def window(low: Lowering, node: Node) -> None:
-    """Columns that only attention reads: it reads them where they are."""
+    """Columns that only attention and rotary read: they read them where they are."""
 
 
 def _is_window(graph: Graph, value: Value) -> bool:
-    """Whether a value is a constant range of columns that only attention kernels read."""
+    """Whether a value is a constant range of columns that only kernels read which may."""
     node = graph.producer.get(value)
     if node is None or node.op != "slice" or value.type.rank != 3:
         return False
@@ -181,8 +181,27 @@ def _is_window(graph: Graph, value: Value) -> bool:
         columns
         and value not in graph.output_values
         and node.inputs[0].type.shape[-1].is_const
-        and all(u.op == "attention" and not _attention_misfit(u) for u in users)
+        and all(_reads_windows(graph, user, value) for user in users)
     )
+
+
+def _reads_windows(graph: Graph, user: Node, value: Value) -> bool:
+    """Whether the kernel of a node reads this operand as columns of something wider."""
+    if user.op == "rotary":
+        return _float32(graph, user) and value not in user.inputs[1:]
+    return user.op == "attention" and not _attention_misfit(user)
+
+
+@emitter("rotary")
+def rotary(low: Lowering, node: Node) -> None:
+    """The generic kernel; x may be a window of a merged result."""
+    x, *tables = node.inputs
+    if not _is_window(low.graph, x):
+        low.emit_generic(node)
+        return
+    source = low.graph.producer[x]
+    attrs: dict[str, Attr] = {**node.attrs, "start": int(source.attrs["start"])}  # type: ignore[arg-type]
+    low.emit_generic(replace(node, operands=(source.inputs[0], *tables), attrs=attrs))
 
 
 def _attention_fits(graph: Graph, node: Node) -> bool:

@@ -152,13 +152,17 @@ def _layer(
         if layer.placement == "parallel":
             if memory is not None:
                 raise TfgraphError("parallel: the parts of a layer with memory follow each other")
-            return labelled(_parallel(x, layer, mask), name)
-        x = _residual(x, lambda y: _attend(y, layer, mask), layer, "attention")
-        if memory is not None:
-            x = _residual(
-                x, lambda y: _cross_attend(y, memory, layer, memory_mask), layer, "cross_attention"
-            )
-        y = _residual(x, lambda y: _feed(y, layer), layer, "ffn")
+            y = _parallel(x, layer, mask)
+        else:
+            x = _residual(x, lambda y: _attend(y, layer, mask), layer, "attention")
+            if memory is not None:
+                x = _residual(
+                    x,
+                    lambda y: _cross_attend(y, memory, layer, memory_mask),
+                    layer,
+                    "cross_attention",
+                )
+            y = _residual(x, lambda y: _feed(y, layer), layer, "ffn")
     return labelled(y, name)
 
 

@@ -59,13 +59,10 @@ class Tensor:
 
     def flat(self) -> Tensor:
         """The same memory with one axis."""
-        return self.view((product(self.shape),))
-
-    def view(self, shape: tuple[Expr, ...]) -> Tensor:
-        """The same memory in another shape of as many elements."""
-        buffer = T.decl_buffer(shape, self.dtype, data=self.buffer.data)
+        size = product(self.shape)
+        buffer = T.decl_buffer((size,), self.dtype, data=self.buffer.data)
         IRBuilder.name(self.buffer.name, buffer)
-        return Tensor(self.type, buffer, shape)
+        return Tensor(self.type, buffer, (size,))
 
 
 @dataclass(frozen=True)

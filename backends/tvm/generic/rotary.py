@@ -5,33 +5,41 @@ May import: tvm, tfgraph.backends.tvm.generic.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfgraph.backends.tvm.generic.kernel import Kernel, emitter
 from tfgraph.backends.tvm.generic.loops import Indices, i64
+
+Expr = Any
 
 
 @emitter("rotary")
 def _rotary(kernel: Kernel) -> None:
-    """(a cos - b sin, b cos + a sin) of each pair, and what is behind them as it is."""
-    x, cos, sin = kernel.operands
-    batch, length, width = x.shape
-    heads, half = i64(kernel.attr("heads")), cos.shape[-1]
-    x, y = (t.view((batch, length, heads, width // heads)) for t in (x, kernel.result))
+    """(a cos - b sin, b cos + a sin) of each pair, and what is behind them as it is.
+
+    With the attribute `start`, which lowering adds, x stands in columns from there on.
+    """
+    (x, cos, sin), y = kernel.operands, kernel.result
+    (batch, length, width), half = y.shape, cos.shape[-1]
+    heads, start = i64(kernel.attr("heads")), i64(kernel.node.attrs.get("start", 0))
+    size = width // heads
 
     def turn(at: Indices) -> None:
-        *head, i = at
-        pair = (2 * i, 2 * i + 1) if kernel.attr("interleaved") else (i, half + i)
-        row = (at[1], i) if cos.type.rank == 2 else (at[0], at[1], i)
-        a, b, c, s = x[(*head, pair[0])], x[(*head, pair[1])], cos[row], sin[row]
-        y.store((*head, pair[0]), a * c - b * s)
-        y.store((*head, pair[1]), b * c + a * s)
+        b, row, h, i = at
+        first, second = (2 * i, 2 * i + 1) if kernel.attr("interleaved") else (i, half + i)
+        place = (row, i) if cos.type.rank == 2 else (b, row, i)
+        p, q, c, s = read(b, row, h, first), read(b, row, h, second), cos[place], sin[place]
+        y.store((b, row, h * size + first), p * c - q * s)
+        y.store((b, row, h * size + second), q * c + p * s)
 
-    kernel.loops.each((batch, length, heads, half), turn)
-    left = x.type.shape[-1] - 2 * kernel.attr("heads") * cos.type.shape[-1]
-    if left.is_const and not int(left):
-        return
+    def read(b: Expr, row: Expr, h: Expr, i: Expr) -> Expr:
+        return x[(b, row, start + h * size + i)]
 
     def copy(at: Indices) -> None:
-        behind = (*at[:3], 2 * half + at[3])
-        y.store(behind, x[behind])
+        b, row, h, i = at
+        y.store((b, row, h * size + 2 * half + i), read(b, row, h, 2 * half + i))
 
-    kernel.loops.each((batch, length, heads, width // heads - 2 * half), copy)
+    kernel.loops.each((batch, length, heads, half), turn)
+    left = y.type.shape[-1] - 2 * kernel.attr("heads") * cos.type.shape[-1]
+    if not left.is_const or int(left):
+        kernel.loops.each((batch, length, heads, size - 2 * half), copy)
