@@ -21,7 +21,8 @@ def _rotary(kernel: Kernel) -> None:
     """
     (x, cos, sin), y = kernel.operands, kernel.result
     (batch, length, width), half = y.shape, cos.shape[-1]
-    heads, start = i64(kernel.attr("heads")), i64(kernel.node.attrs.get("start", 0))
+    heads = i64(kernel.attr("heads"))
+    start = i64(kernel.attr("start") if "start" in kernel.node.attrs else 0)
     size = width // heads
 
     def turn(at: Indices) -> None:
