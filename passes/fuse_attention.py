@@ -159,13 +159,17 @@ _Q, _K, _V = (
     )
     for n in ("q", "k", "v")
 )
-_Q, _K = (  # as they are, or turned by their positions, which reads them where they are
+# As they are, or turned by their positions, which reads them where they are.
+_TURNED_Q, _TURNED_K = (
     either(call("rotary", y, var(f"cos_{n}"), var(f"sin_{n}")), y)
     for y, n in ((_Q, "q"), (_K, "k"))
 )
 
 
-@rule(call("attention", _Q, _K, _V, opt_mask := either(masked("m"), opt("none"))), near=3)
+@rule(
+    call("attention", _TURNED_Q, _TURNED_K, _V, opt_mask := either(masked("m"), opt("none"))),
+    near=3,
+)
 def merge_qkv(
     x: Any, wq: Any, wk: Any, wv: Any, bq: Any, bk: Any, bv: Any, q: Node, k: Node, v: Node
 ) -> Any:

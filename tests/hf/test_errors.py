@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.checkpoints import CASES, copy_case, import_model
+from helpers.checkpoints import CASES, NAMES, copy_case, import_model
 
 from tfgraph.errors import TfgraphError, render
 from tfgraph.hf import import_checkpoint
@@ -209,8 +209,8 @@ def test_tensors_that_nothing_uses(tmp_path: Path) -> None:
 
 
 def test_the_cases_have_no_errors(tmp_path: Path) -> None:
-    for case in CASES.iterdir():
-        import_model(case, tmp_path / "model.yaml")
+    for case in NAMES:
+        import_model(CASES / case, tmp_path / "model.yaml")
 
 
 def test_the_command_line_writes_nothing_on_an_error(tmp_path: Path) -> None:
