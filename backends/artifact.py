@@ -43,9 +43,11 @@ def write_artifact(
     command: Sequence[str] | None = None,
 ) -> None:
     """Write an artifact into `folder`, an empty one or none; `command` makes it again."""
+    functions = built.functions.items()
     files = {
         layout.GRAPH_BEFORE: print_graph(before).encode(),
         layout.GRAPH: print_graph(after).encode(),
+        **{layout.graph_of(name): print_graph(f.graph).encode() for name, f in functions},
         layout.PASSES: _json([report.to_json() | _without_place(report) for report in reports]),
         **built.files,
         **(extra or {}),
@@ -56,7 +58,9 @@ def write_artifact(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(path, data)
         hashes[name] = hashlib.sha256(data).hexdigest()
-    write_weights(folder / layout.WEIGHTS, built.weights)
+    parts = [built.weights, *(f.weights for f in built.functions.values())]
+    weights = {weight.name: weight for part in parts for weight in part}
+    write_weights(folder / layout.WEIGHTS, list(weights.values()))
     hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
     manifest = _manifest(before, after, built, target, hashes)
     text = layout.seal({**manifest, "command": None if command is None else list(command)})
@@ -77,12 +81,29 @@ def _manifest(
     a mask, verification should see it."""
     from tfgraph.runtime.version import VERSION
 
+    functions = {
+        name: {**_interface(f.graph, f.graph, f.scalars, f.weights), "memory": f.memory}
+        for name, f in built.functions.items()
+    }
     return {
         "format": layout.VERSION,
         "name": graph.name,
         "target": target.name,
         "arch": target.arch,
         "arch_origin": target.arch_origin,
+        **_interface(before, graph, built.scalars, built.weights),
+        **({"functions": functions} if functions else {}),
+        **built.manifest,
+        "tools": {"tfgraph": VERSION, **built.manifest.get("tools", {})},
+        "files": dict(hashes),
+    }
+
+
+def _interface(
+    before: Graph, graph: Graph, scalars: Sequence[str], weights: Sequence[CompiledWeight]
+) -> dict[str, Any]:
+    """What a caller of the function that computes `graph` passes and gets."""
+    return {
         "inputs": [
             {
                 "name": p.name,
@@ -101,7 +122,7 @@ def _manifest(
             for name, s in symbol_ranges(graph).items()
         },
         "constraints": [str(c) for c in constraints_of(graph)],
-        "scalars": list(built.scalars),
+        "scalars": list(scalars),
         "weights": [
             {
                 "name": w.name,
@@ -110,11 +131,8 @@ def _manifest(
                 "layout": w.layout,
                 "sources": list(w.sources),
             }
-            for w in built.weights
+            for w in weights
         ],
-        **built.manifest,
-        "tools": {"tfgraph": VERSION, **built.manifest.get("tools", {})},
-        "files": dict(hashes),
     }
 
 

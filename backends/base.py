@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -22,7 +22,12 @@ from tfgraph.ops.generators import generator
 from tfgraph.ops.limits import implied_constraints
 from tfgraph.passes import PassReport
 from tfgraph.runtime.packages import packages_named
+from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
+
+if TYPE_CHECKING:
+    from tfgraph.runtime.generate import Generation
+    from tfgraph.runtime.state import State
 
 NDArray = np.ndarray[Any, Any]
 Weights = Mapping[str, NDArray]
@@ -60,6 +65,11 @@ class Executable(Protocol):
         ...
 
     @property
+    def functions(self) -> Mapping[str, Runnable]:
+        """The other functions of the model, by name."""
+        ...
+
+    @property
     def symbols(self) -> Mapping[str, SymbolRange]:
         """The symbolic sizes with their ranges."""
         ...
@@ -83,6 +93,20 @@ class Executable(Protocol):
         """The example size of each symbol, with those in `dims` instead."""
         ...
 
+    def new_state(
+        self,
+        batch: int = 1,
+        *,
+        first: Sequence[int] | None = None,
+        sources: Sequence[Sequence[int]] | None = None,
+    ) -> State:
+        """What generation keeps between steps; see `Runnable.new_state`."""
+        ...
+
+    def generate(self, *args: Any, **options: Any) -> Generation:
+        """The tokens behind a prompt; its arguments are those of `Runnable.generate`."""
+        ...
+
     def close(self) -> None:
         """Free what it holds; leaving a `with` block does."""
         ...
@@ -96,9 +120,17 @@ class Backend(ABC):
     """One way to run graphs."""
 
     name: str
+    has_functions: ClassVar[bool] = False
+    """Whether `compile` and `build` take, after the target, the model's other functions by name."""
 
     @abstractmethod
-    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
+    def compile(
+        self,
+        graph: Graph,
+        weights: Weights,
+        target: Target,
+        functions: Mapping[str, Graph] | None = None,
+    ) -> Executable:
         """An executable. Raises MissingTool where the machine cannot run it."""
 
 
@@ -115,12 +147,25 @@ class CompiledWeight:
 
 
 @dataclass(frozen=True)
+class BuiltFunction:
+    """A function of an artifact beside `main`: its graph after the passes, and what its caller
+    passes besides the inputs. `memory` is the most bytes that it takes, a dimension."""
+
+    graph: Graph
+    weights: tuple[CompiledWeight, ...]
+    scalars: tuple[str, ...]
+    memory: str
+
+
+@dataclass(frozen=True)
 class Built:
-    """What a compiling backend puts into an artifact, besides what every artifact holds."""
+    """What a compiling backend puts into an artifact, besides what every artifact holds: the
+    weights and scalars are those of `main`."""
 
     files: Mapping[str, bytes]
     weights: tuple[CompiledWeight, ...]
     scalars: tuple[str, ...] = ()
+    functions: Mapping[str, BuiltFunction] = field(default_factory=dict[str, BuiltFunction])
     manifest: Mapping[str, Any] = field(default_factory=dict[str, Any])
     notes: PassReport | None = None
     """What became of the nodes, told as the passes tell it."""
@@ -130,8 +175,14 @@ class CompilingBackend(Backend):
     """A backend whose result can be written as an artifact."""
 
     @abstractmethod
-    def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
-        """Compile the graph."""
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        target: Target,
+        functions: Mapping[str, Graph] | None = None,
+    ) -> Built:
+        """Compile the graph, and the other functions by name where the backend has such."""
 
     def settle(self, target: Target) -> Target:
         """The target with what it left open chosen, such as the architecture."""

@@ -40,6 +40,7 @@ class NumpyExecutable(Runnable):
     graph: Graph
     weights: Weights
     exact: bool = False
+    functions: Mapping[str, Runnable] = field(default_factory=dict[str, Runnable])
     name: str = field(init=False)
     target: str = field(init=False, default="numpy")
     inputs: tuple[Port, ...] = field(init=False)
@@ -130,7 +131,15 @@ class NumpyBackend(Backend):
     """The reference backend."""
 
     name = "numpy"
+    has_functions = True
 
-    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
+    def compile(
+        self,
+        graph: Graph,
+        weights: Weights,
+        target: Target,
+        functions: Mapping[str, Graph] | None = None,
+    ) -> Executable:
         """The graph itself, ready to run."""
-        return NumpyExecutable(graph, weights)
+        others = {name: NumpyExecutable(g, weights) for name, g in (functions or {}).items()}
+        return NumpyExecutable(graph, weights, functions=others)

@@ -177,6 +177,21 @@ def merge_qkv(
     return _merge(x, [(q, wq, bq), (k, wk, bk), (v, wv, bv)])
 
 
+_CACHED_K, _CACHED_V = (
+    call("cache_append", var(f"cache_{name}"), new, shared=True, name=f"append_{name}")
+    for name, new in (("k", _K), ("v", _V))
+)
+
+
+@rule(call("attention", _Q, _CACHED_K, _CACHED_V, opt_mask), near=10**6)
+def merge_qkv_cached(
+    x: Any, wq: Any, wk: Any, wv: Any, bq: Any, bk: Any, bv: Any, q: Node, k: Node, v: Node
+) -> Any:
+    """The same where K and V go through caches, so that a step of generation has the weights of
+    the whole."""
+    return _merge(x, [(q, wq, bq), (k, wk, bk), (v, wv, bv)])
+
+
 _ANY_Q = var("query")
 _MEMORY_K, _MEMORY_V = (
     call("linear", var("x"), var(f"w{n}"), opt(f"b{n}"), name=n) for n in ("k", "v")
@@ -249,4 +264,4 @@ class MergeProjections(RulePass):
     """The projections that feed one attention from one tensor become one linear."""
 
     name = "merge-projections"
-    rules: ClassVar[list[Rule]] = [merge_qkv, merge_kv, merge_products]
+    rules: ClassVar[list[Rule]] = [merge_qkv, merge_qkv_cached, merge_kv, merge_products]

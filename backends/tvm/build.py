@@ -70,7 +70,7 @@ def relax_pipeline(*kernel_passes: Any) -> Any:
         [
             passes.LegalizeOps(),
             passes.RewriteDataflowReshape(),
-            passes.DeadCodeElimination(),  # kernels of reshapes that have just become views
+            tvm.transform.module_pass(drop_unused_kernels, opt_level=0),
             *kernel_passes,
             passes.ToNonDataflow(),
             passes.RemovePurityChecking(),
@@ -85,6 +85,12 @@ def relax_pipeline(*kernel_passes: Any) -> Any:
             passes.AttachGlobalSymbol(),
         ]
     )
+
+
+def drop_unused_kernels(mod: Any, _context: Any) -> Any:
+    """Drop what no function of ours calls, such as kernels of reshapes that have become views."""
+    ours = [n.name_hint for n, f in mod.functions_items() if isinstance(f, relax.Function)]
+    return relax.transform.DeadCodeElimination(ours)(mod)
 
 
 def order_shape_stores(mod: Any, _context: Any) -> Any:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.backends.tvm import attention_mask as kinds
 from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape
-from tfgraph.backends.tvm.lower import Lowered, Lowering, emitter
+from tfgraph.backends.tvm.lower import Lowering, emitter
+from tfgraph.backends.tvm.module import Lowered, Module
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import (
     Attr,
@@ -47,9 +48,17 @@ _MAX_HEAD_SIZE = 256
 _ONE = as_dim(1)
 
 
-def lower(graph: Graph, weights: Mapping[str, NDArray], kernels: Kernels) -> Lowered:
-    """Lower a graph with the kernels of a target."""
-    return Lowering(graph, weights, kernels).run()
+def lower(
+    graph: Graph,
+    weights: Mapping[str, NDArray],
+    kernels: Kernels,
+    functions: Mapping[str, Graph] | None = None,
+) -> Lowered:
+    """Lower a graph as `main`, and other functions by name, with the kernels of a target."""
+    module = Module(weights, kernels)
+    main = Lowering(graph, module).run()
+    others = {name: Lowering(g, module).run(name) for name, g in (functions or {}).items()}
+    return module.finish(main, others)
 
 
 def _float32(graph: Graph, node: Node) -> bool:
@@ -167,7 +176,7 @@ def reshape(low: Lowering, node: Node) -> None:
 
 @emitter("slice", when=lambda graph, node: _is_window(graph, node.output))
 def window(low: Lowering, node: Node) -> None:
-    """Columns that only attention and rotary read: they read them where they are."""
+    """Columns that only attention, rotary and caches read: they read them where they are."""
 
 
 def _is_window(graph: Graph, value: Value) -> bool:
@@ -189,6 +198,8 @@ def _reads_windows(graph: Graph, user: Node, value: Value) -> bool:
     """Whether the kernel of a node reads this operand as columns of something wider."""
     if user.op == "rotary":
         return _float32(graph, user) and value not in user.inputs[1:]
+    if user.op == "cache_append":
+        return user.inputs[0] != value
     return user.op == "attention" and not _attention_misfit(user)
 
 
@@ -241,7 +252,7 @@ def _mask_fits(part: Mask, keys: Dim) -> bool:
 @emitter("attention", when=_attention_fits)
 def attention(low: Lowering, node: Node) -> None:
     """The flash kernel. Q, K and V may be windows of one merged result."""
-    q, k, v = (_place(low, x) for x in node.inputs[:3])
+    q, k, v = (place(low, x) for x in node.inputs[:3])
     heads, kv_heads = int(node.attrs["heads"]), int(node.attrs["kv_heads"])  # type: ignore[arg-type]
     shape = AttentionShape(
         heads=heads,
@@ -270,8 +281,9 @@ def attention(low: Lowering, node: Node) -> None:
     low.put(node.output, low.call(kernel, arguments, [node.output.type])[0])
 
 
-def _place(low: Lowering, value: Value) -> tuple[Any, int, int]:
-    """Where a value's columns are: a variable, its width, the first column."""
+def place(low: Lowering, value: Value) -> tuple[Any, int, int]:
+    """Where a value's columns are: a variable, its width, the first column. For kernels that read
+    windows."""
     if _is_window(low.graph, value):
         node = low.graph.producer[value]
         base = node.inputs[0]

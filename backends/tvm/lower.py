@@ -1,15 +1,14 @@
-"""From a graph to a Relax module: one `main` whose bindings call our kernels.
+"""From graphs to a Relax module: a function each, whose bindings call our kernels.
 
 What the targets share: symbols, weights in compiled layout, views, and the walk over the nodes.
 Each target brings its kernels; an op without an emitter goes through its body, and core ops that
-no emitter claims through the generic kernels. May import: tvm, passes, ops, ir, errors.
+no emitter claims through the generic kernels. May import: tvm, module, passes, ops, ir, errors.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,12 @@ from tfgraph.backends.base import CompiledWeight
 from tfgraph.backends.memory import refuse_absurd_constant
 from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
-from tfgraph.backends.tvm.kernels import Kernels
+from tfgraph.backends.tvm.module import LoweredFunction, Module, identity
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, Graph, Node, TensorType, Value, map_operand, product
+from tfgraph.ir import Dim, Graph, Node, Output, TensorType, Value, map_operand, product
 from tfgraph.ops import FloatArray, expand
 from tfgraph.ops.evaluate import Unexpandable, run_node
-from tfgraph.passes import Declined, NoMatch, PassReport
+from tfgraph.passes import Declined, NoMatch
 
 NDArray = np.ndarray[Any, Any]
 Var = Any  # relax.Var
@@ -73,53 +72,30 @@ def _choose(target: str, graph: Graph, node: Node) -> Emitter | str:
     return reason
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """A Relax module and what the caller of its `main` must pass: inputs, scalars, weights."""
-
-    module: Any
-    scalars: tuple[str, ...]
-    weights: tuple[CompiledWeight, ...]
-    graph: Graph
-    calls: Mapping[str, tuple[Node, ...]]
-    """The nodes of `graph` for which each kernel is called, in order; none where it copies."""
-    expanded: tuple[Declined, ...] = ()
-    """The nodes that run as their parts, and why."""
-
-    @property
-    def report(self) -> PassReport:
-        """What lowering did, as the passes tell it: kernels with their nodes, and `expanded`."""
-        nodes = {name: len(callers) for name, callers in self.calls.items() if callers}
-        return PassReport("lower", nodes, self.expanded)
-
-
 class Lowering:
     """Emits one graph. Emitters use `value`, `weight`, `call` and `put`."""
 
-    def __init__(self, graph: Graph, weights: Mapping[str, NDArray], kernels: Kernels) -> None:
-        self.kernels = kernels
-        self.graph, self._expanded = resolve(graph, kernels.target)
-        self.builder = relax.BlockBuilder()
+    def __init__(self, graph: Graph, module: Module) -> None:
+        self.module, self.kernels, self.builder = module, module.kernels, module.builder
+        self.graph, self._expanded = resolve(graph, module.kernels.target)
         self.symbols = {name: tirx.Var(name, "int64") for name in sorted(_symbols(self.graph))}
         self.shared: dict[Any, Any] = {}
         """Results that several nodes share, by a key of the emitter's choice."""
-        self._arrays = weights
         self._values: dict[Value, Var] = {}
         self._matrices: dict[Value, Var] = {}
-        self._kernels: dict[Any, Any] = {}
-        self._calls: dict[str, list[Node]] = {}
         self._node: Node | None = None
-        self._weights: dict[tuple[Value, str], tuple[CompiledWeight, Var]] = {}
+        self._states: set[Value] = set()
+        self._weights: dict[Any, tuple[CompiledWeight, Var]] = {}
 
-    def run(self) -> Lowered:
-        """Lower the whole graph."""
+    def run(self, name: str = "main") -> LoweredFunction:
+        """Lower the whole graph as the function of that name."""
         inputs = [item.value for item in self.graph.inputs]
         bound = {str(d) for v in inputs for d in v.type.shape if str(d) in self.symbols}
-        scalars = tuple(name for name in self.symbols if name not in bound)
-        for name in scalars:
-            self.symbols[name] = relax.Var(name, ir.PrimType("int64"))
+        scalars = tuple(size for size in self.symbols if size not in bound)
+        for size in scalars:
+            self.symbols[size] = relax.Var(size, ir.PrimType("int64"))
         parameters = [self._parameter(v, scalars) for v in inputs]
-        with self.builder.function("main"):
+        with self.builder.function(name):
             with _ended(self.builder), self.builder.dataflow():
                 for value, var in zip(inputs, parameters, strict=True):
                     whole = all(d.symbols.isdisjoint(scalars) for d in value.type.shape)
@@ -128,19 +104,13 @@ class Lowering:
                     if not self.graph.weight_values.issuperset(node.outputs):
                         self._emit(node)
                 self._node = None
-                results = [self._output(o.value) for o in self.graph.outputs]
+                results = [self._output(o) for o in self.graph.outputs]
                 result = self.builder.emit_output(relax.Tuple(results))
-            parameters += [self.symbols[name] for name in scalars]
+            parameters += [self.symbols[size] for size in scalars]
             parameters += [var for _, var in self._weights.values()]
             self.builder.emit_func_output(result, parameters)
-        return Lowered(
-            self.builder.get(),
-            scalars,
-            tuple(w for w, _ in self._weights.values()),
-            self.graph,
-            {name: tuple(dict.fromkeys(nodes)) for name, nodes in self._calls.items()},
-            self._expanded,
-        )
+        weights = tuple(w for w, _ in self._weights.values())
+        return LoweredFunction(self.graph, scalars, weights, self._expanded)
 
     def value(self, value: Value) -> Var:
         """The Relax variable of a value; a weight in its plain layout."""
@@ -166,25 +136,27 @@ class Lowering:
         make: Callable[[NDArray], NDArray] = np.ascontiguousarray,
     ) -> Var:
         """A parameter that holds a weight in some layout; `make` turns the plain array into it."""
-        sources = tuple(self.sources(value))
-        base = value.name if "~" not in value.name else "+".join(sources)
-        name = base if layout == "plain" else f"{base}:{layout}"
-        key = (value, layout)
+        key = (identity(self.graph, value), layout)
         if key not in self._weights:
-            if any(entry.name == name for entry, _ in self._weights.values()):
-                name = f"{value.name}:{layout}"
+            sources = tuple(self.sources(value))
+            base = value.name if "~" not in value.name else "+".join(sources)
             sizes = shape if shape is not None else tuple(int(d) for d in value.type.shape)
             dtype = value.type.dtype.value
-            entry = CompiledWeight(
-                name, dtype, sizes, layout, sources, lambda: make(self.array(value))
+            names = [base if layout == "plain" else f"{base}:{layout}", f"{value.name}:{layout}"]
+            entry = self.module.weight(
+                key,
+                names,
+                lambda name: CompiledWeight(
+                    name, dtype, sizes, layout, sources, lambda: make(self.array(value))
+                ),
             )
-            self._weights[key] = entry, relax.Var(name, relax.TensorType(sizes, dtype))
+            self._weights[key] = entry, relax.Var(entry.name, relax.TensorType(sizes, dtype))
         return self._weights[key][1]
 
     def array(self, value: Value) -> NDArray:
         """A weight's array, computed from the parameters where nodes make it."""
         if value in self.graph.param_values:
-            return self._arrays[value.name]
+            return self.module.arrays[value.name]
         node = self.graph.producer[value]
         refuse_absurd_constant(node)
         known = {v.name: FloatArray(self.array(v)) for v in node.inputs}
@@ -200,22 +172,31 @@ class Lowering:
 
     def kernel(self, key: Any, make: Callable[[], Any], name: str) -> Any:
         """The global variable of a kernel, made once for each key."""
-        if key not in self._kernels:
-            self._kernels[key] = self.builder.add_func(make(), name)
-        return self._kernels[key]
+        return self.module.kernel(key, make, name)
 
     def call(
         self, kernel: Any, arguments: Sequence[Any], results: Sequence[TensorType]
     ) -> tuple[Var, ...]:
         """Call a kernel; one variable for each result type."""
-        callers = self._calls.setdefault(kernel.name_hint, [])
-        if self._node is not None:
-            callers.append(self._node)
+        self._called(kernel)
         types = [self.relax_type(t) for t in results]
         if len(types) == 1:
             return (self.builder.emit(relax.call_tir(kernel, list(arguments), types[0])),)
         made = self.builder.emit(relax.call_tir(kernel, list(arguments), types))
         return tuple(self.builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types)))
+
+    def call_in_place(self, kernel: Any, state: Value, arguments: Sequence[Any]) -> Var:
+        """Call a kernel that writes the array of an input, its first argument, and has no other
+        result; what the input becomes. Nothing else may read the input, see `ops.cache`."""
+        self._called(kernel)
+        given, type_ = [self.value(state), *arguments], self.relax_type(state.type)
+        self._states.add(state)
+        return self.builder.emit(relax.op.call_tir_inplace(kernel, given, 0, type_))
+
+    def _called(self, kernel: Any) -> None:
+        callers = self.module.calls.setdefault(kernel.name_hint, [])
+        if self._node is not None:
+            callers.append(self._node)
 
     def reshape(self, var: Var, shape: Sequence[Dim]) -> Var:
         """A view under another shape."""
@@ -277,8 +258,12 @@ class Lowering:
                 raise TfgraphError(error.message, node.location, error.hint) from error
             raise
 
-    def _output(self, value: Value) -> Var:
-        """A result of `main`: a buffer of its own, never an input's or another result's."""
+    def _output(self, output: Output) -> Var:
+        """A result: a buffer of its own, never an input's or another result's, but for what became
+        of a state."""
+        value = output.value
+        if any(state.name == output.name for state in self._states):
+            return self.value(value)
         if value in self.graph.producer and value not in self.graph.weight_values:
             node = self.graph.producer[value]
             count = sum(1 for o in self.graph.outputs if o.value == value)

@@ -261,6 +261,12 @@ def _rotary(s: Sample) -> Call:
     return [s.x("a", "s", heads * size), *tables], {"heads": heads, "interleaved": s.chance(0.5)}
 
 
+def _cache_append(s: Sample) -> Call:
+    at = s.pick(0, 2, "past", as_dim("past") + "s")
+    cache = s.x("a", as_dim(at) + s.pick("s", as_dim("s") + "b"), 3)
+    return [cache, s.x("a", "s", 3)], {"at": at}
+
+
 def _layer_norm(s: Sample) -> Call:
     x, rows = s.x(*s.shape(), "b"), [s.x("b"), s.x("b")]
     return [x, *s.pick([], rows[:1], rows, [None, rows[1]])], {"eps": s.pick(1e-5, 1e-12, 0.5)}
@@ -312,6 +318,7 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     "mask": _mask,
     "attention": _attention,
     "rotary": _rotary,
+    "cache_append": _cache_append,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "add_layer_norm": _add_layer_norm,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.api.source import Opened, open_source
-from tfgraph.api.verify import Verification, verify
+from tfgraph.api.verify import Verification, verify_together
 from tfgraph.backends.artifact import record_verification, write_artifact
 from tfgraph.backends.base import (
     Backend,
@@ -109,9 +109,24 @@ def compile(
     backend = find_backend(chosen.name)
     if output is not None:
         return _written(opened, backend, chosen, Path(output), passes)
-    verify_graph(opened.graph)
-    compiled, _ = fuse(opened.graph, chosen, passes)
-    return backend.compile(compiled, _weights(opened), chosen)
+    compiled, _ = _checked(opened.graph, chosen, passes)
+    others = _functions(opened, backend)
+    fused = {name: _checked(graph, chosen, passes)[0] for name, graph in others.items()}
+    more = (fused,) if fused else ()
+    return backend.compile(compiled, _weights(opened), chosen, *more)
+
+
+def _functions(opened: Opened, backend: Backend) -> Mapping[str, Graph]:
+    """The model's other functions, where the backend takes them."""
+    return opened.functions if backend.has_functions else {}
+
+
+def _checked(
+    graph: Graph, target: Target, passes: str, after: AfterPass | None = None
+) -> tuple[Graph, list[PassReport]]:
+    """`fuse` of a graph that is valid."""
+    verify_graph(graph)
+    return fuse(graph, target, passes, after)
 
 
 def _written(
@@ -168,19 +183,21 @@ def build(
         )
     target = backend.settle(chosen)
     final = Path(output or f"{graph.name}.{target.name}{SUFFIX}")
-    verify_graph(graph)
-    arrays = _weights(opened)
+    arrays, functions = _weights(opened), _functions(opened, backend)
     progress("passes")
-    compiled, reports = fuse(graph, target, passes, after)
+    compiled, reports = _checked(graph, target, passes, after)
+    fused = {name: _checked(g, target, passes)[0] for name, g in functions.items()}
     with Staging(final) as staging:
         progress("compile")
-        built = backend.build(compiled, arrays, target)
+        built = backend.build(compiled, arrays, target, *((fused,) if fused else ()))
         reports += [built.notes] if built.notes else []
         with staging.writing():
             command = _command(source, target, passes, origin)
             write_artifact(staging.folder, graph, compiled, built, target, reports, extra, command)
         progress("verify")
-        outcome = _verified(backend, staging.folder, graph, compiled, arrays, target, check)
+        written = {"main": (graph, compiled)}
+        written |= {name: (g, fused[name]) for name, g in functions.items()}
+        outcome = _verified(backend, staging.folder, written, arrays, target, check)
         with staging.writing():
             sha256 = record_verification(staging.folder, outcome.record())
         failed = outcome.ok is False
@@ -219,24 +236,29 @@ def _command(
 def _verified(
     backend: CompilingBackend,
     folder: Path,
-    graph: Graph,
-    compiled: Graph,
+    functions: Mapping[str, tuple[Graph, Graph]],
     weights: Weights,
     target: Target,
     check: bool,
 ) -> Verification:
-    """The artifact against the reference; where it cannot run here, its graph against that."""
+    """The functions of the artifact against the reference; where it cannot run here, their graphs
+    after the passes against those before."""
     if not check:
         return Verification("numpy", None, "not run: --no-verify")
+
+    def each(runs: Mapping[str, Executable]) -> Verification:
+        graphs = {name: before for name, (before, _) in functions.items()}
+        return verify_together(runs, graphs, weights)
+
     reason = backend.runs_here(target)
     if reason is not None:
-        passes = verify(NumpyExecutable(compiled, weights), graph, weights)
+        passes = each({n: NumpyExecutable(g, weights) for n, (_, g) in functions.items()})
         if passes.ok is False:
             return passes
         instead = f"the graph after the passes, on numpy, at {len(passes.dims)} sizes"
         return Verification("numpy", None, f"not run: {reason}", instead=instead)
-    with load(folder, threads=target.threads) as executable:
-        return verify(executable, graph, weights)
+    with load(folder, threads=target.threads) as model:
+        return each({"main": model, **model.functions})
 
 
 def _weights(opened: Opened) -> Weights:

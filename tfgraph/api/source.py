@@ -5,7 +5,8 @@ May import: weights, backends.base, model, ops, runtime, ir, errors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opened:
-    """A graph with its weights, None for seeded ones, and the target that it names itself."""
+    """A graph with its weights, None for seeded ones, the target that it names itself, and the
+    other functions of the model."""
 
     graph: Graph
     weights: Weights | None
     target: Target = Target("cpu")
+    functions: Mapping[str, Graph] = field(default_factory=dict[str, Graph])
 
     def choose(self, target: str | Target | None) -> Target:
         """The target asked for, else its own."""
@@ -63,7 +66,7 @@ def _open(source: Source) -> Opened:
         own = Target(given.target or "cpu")
         if own.name == "cuda":
             own = Target("cuda", arch=given.arch)
-        return Opened(given.graph, given.weights, own)
+        return Opened(given.graph, given.weights, own, given.functions)
     if isinstance(given, Builder):
         raise TfgraphError(
             f"graph {given.name} is still being built", hint="call build() for the graph"

@@ -10,7 +10,7 @@ backends, bounds, cost, ir, errors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ FLOP_BUDGET = 15e9
 examples and of the odd lengths may take LARGE_SHARE times as many."""
 
 LARGE_SHARE = 3
+
+FUNCTION_SHARE = 1 / 4
+"""The part of these budgets that each function beside `main` takes: its layers are the same."""
 
 BYTE_BUDGET = 512 << 20
 """Bytes that the reference may take at any point beyond what it takes at the minimum; the same on
@@ -129,6 +132,37 @@ def verify(
     ok = all(d.ok for d in outputs)
     verdict = None if ok and reason else ok
     return Verification("numpy", verdict, reason, tuple(points), outputs, worst_at)
+
+
+def verify_together(
+    runs: Mapping[str, Executable], graphs: Mapping[str, Graph], weights: Weights
+) -> Verification:
+    """`verify` of each function of a model, those beside `main` with a share of its budget."""
+    shares = {name: FLOP_BUDGET * (1 if name == "main" else FUNCTION_SHARE) for name in graphs}
+    return together(
+        {name: verify(runs[name], graphs[name], weights, shares[name]) for name in graphs}
+    )
+
+
+def together(functions: Mapping[str, Verification]) -> Verification:
+    """One outcome of all functions of a model; outputs of those but `main` are `NAME: OUTPUT`."""
+    main = functions["main"]
+    for name, found in functions.items():
+        if name != "main":
+            main = replace(
+                main,
+                ok=_both(main.ok, found.ok),
+                reason=main.reason or (found.reason and f"{name}: {found.reason}"),
+                dims=main.dims + found.dims,
+                outputs=main.outputs
+                + tuple(replace(d, name=f"{name}: {d.name}") for d in found.outputs),
+                worst_at=main.worst_at + tuple(at + len(main.dims) for at in found.worst_at),
+            )
+    return main
+
+
+def _both(a: bool | None, b: bool | None) -> bool | None:
+    return None if None in (a, b) and False not in (a, b) else bool(a and b)
 
 
 def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:

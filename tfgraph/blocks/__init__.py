@@ -11,6 +11,7 @@ name takes `name_1`. Imports ops, ir and errors.
 
 from tfgraph.blocks.attention import attention
 from tfgraph.blocks.basic import Norm, feed_forward, layer_norm, linear, norm, rms_norm
+from tfgraph.blocks.cache import Cache
 from tfgraph.blocks.embeddings import embedding, learned, positions_of, sinusoidal, token_table
 from tfgraph.blocks.experts import Experts, mixture_of_experts
 from tfgraph.blocks.heads import (
@@ -29,6 +30,7 @@ from tfgraph.blocks.layers import (
     encoder,
     encoder_layer,
     encoder_states,
+    project_memory,
 )
 from tfgraph.blocks.measures import cross_entropy, soft_sort
 from tfgraph.blocks.positions import (
@@ -41,6 +43,7 @@ from tfgraph.blocks.positions import (
 )
 
 __all__ = [
+    "Cache",
     "Experts",
     "Layer",
     "LinearScaling",
@@ -69,6 +72,7 @@ __all__ = [
     "pointer_head",
     "pooler",
     "positions_of",
+    "project_memory",
     "relative_table",
     "rms_norm",
     "rotary_tables",

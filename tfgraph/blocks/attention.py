@@ -12,10 +12,14 @@ from tfgraph.ir import Exact, exact, rsqrt
 from tfgraph.ops.operands import require_mask
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tfgraph.blocks.basic import Norm
     from tfgraph.blocks.positions import Rotary
     from tfgraph.ir import ExactLike, Mask
     from tfgraph.ops import Array, Traced
+
+    Append = Callable[[str, Array], Array]
 
 
 def attention(
@@ -34,6 +38,8 @@ def attention(
     value_size: int | None = None,
     rotary: Rotary | None = None,
     qk_norm: Norm | None = None,
+    cache: Append | None = None,
+    projected: bool = False,
     name: str = "attention",
 ) -> Traced:
     """softmax(scale Q K^T under the mask) V over heads side by side, with projections q, k, v, out.
@@ -46,6 +52,9 @@ def attention(
     norms each head of Q and of K, with one scale for all; then `rotary` turns them. `softcap` c
     replaces scores by c tanh(scores / c). Vaswani et al. 2017; groups: Ainslie et al. 2023;
     softcap: Gemma 2, 2024; rotary: Su et al. 2021; QK norm: Dehghani et al. 2023.
+
+    `cache` takes "k" or "v" and its rows [batch, t, kv_heads*d], and gives those that are attended
+    to, former ones with them. With `projected`, k and v have been through their projections.
     """
     if mask is not None:
         require_mask("attention: mask=", mask)
@@ -75,16 +84,17 @@ def attention(
     name = builder.unique(name)
     with builder.scope(name):
         q = linear(q, heads * head_size, bias=bias, name="q")
-        k = linear(k, kv_heads * head_size, bias=bias, name="k")
-        v = linear(v, kv_heads * value_size, bias=bias, name="v")
+        if not projected:
+            k = linear(k, kv_heads * head_size, bias=bias, name="k")
+            v = linear(v, kv_heads * value_size, bias=bias, name="v")
         if qk_norm is not None:
-            q, k = (
-                _head_norm(q, heads, qk_norm, "q_norm"),
-                _head_norm(k, kv_heads, qk_norm, "k_norm"),
-            )
+            q = _head_norm(q, heads, qk_norm, "q_norm")
+            k = k if projected else _head_norm(k, kv_heads, qk_norm, "k_norm")
         if rotary is not None:
             q = labelled(rotary.turn(q, heads), "q_turned")
             k = labelled(rotary.turn(k, kv_heads), "k_turned")
+        if cache is not None:
+            k, v = cache("k", k), cache("v", v)
         q, k, v = (ops.split_heads(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
         k, v = ops.repeat_heads(k, heads), ops.repeat_heads(v, heads)
 

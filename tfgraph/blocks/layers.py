@@ -1,17 +1,19 @@
 """Layers and stacks of layers: encoder and decoder, and where their norms and sums stand.
 
-May import: basic, attention, experts, positions, ops, ir.
+May import: basic, attention, cache, experts, positions, ops, ir.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
 from tfgraph.blocks.attention import attention
-from tfgraph.blocks.basic import Norm, feed_forward, labelled, require_size, width_of
+from tfgraph.blocks.basic import Norm, feed_forward, labelled, linear, require_size, width_of
 from tfgraph.blocks.experts import mixture_of_experts
 from tfgraph.errors import TfgraphError
 from tfgraph.ir.mask import causal
@@ -22,11 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
+    from tfgraph.blocks.attention import Append
+    from tfgraph.blocks.cache import Cache
     from tfgraph.blocks.experts import Experts
     from tfgraph.blocks.positions import Rotary
     from tfgraph.errors import Location
     from tfgraph.ir import ExactLike, Mask
     from tfgraph.ops import Array, Traced
+
+    Memory = Array | tuple[Array, Array]
 
 
 def _no_places() -> dict[str, Location]:
@@ -123,15 +129,17 @@ def decoder_layer(
     layer: Layer,
     *,
     mask: Mask | None = None,
-    memory: Array | None = None,
+    memory: Memory | None = None,
     memory_mask: Mask | None = None,
+    cache: Cache | None = None,
     name: str = "layer",
     params: str | None = None,
 ) -> Traced:
     """As an encoder layer, causal unless `mask` says otherwise; with `memory`, the encoder's
-    output, attention to it stands between the two."""
+    output, attention to it stands between the two. In a step of generation, `cache` keeps the keys
+    and values as states `NAME.k` and `NAME.v`, and the memory is that of `project_memory`."""
     mask = causal() if mask is None else mask
-    return _layer(x, layer, mask, name, params, memory, memory_mask)
+    return _layer(x, layer, mask, name, params, memory, memory_mask, cache)
 
 
 def _layer(
@@ -140,21 +148,23 @@ def _layer(
     mask: Mask | None,
     name: str,
     params: str | None,
-    memory: Array | None = None,
+    memory: Memory | None = None,
     memory_mask: Mask | None = None,
+    cache: Cache | None = None,
 ) -> Traced:
     for keyword, given in (("mask", mask), ("memory_mask", memory_mask)):
         if given is not None:
             require_mask(f"{keyword}=", given)
     builder = ops.current()
     name = builder.unique(name)
+    append = None if cache is None else partial(cache.append, name)
     with builder.scope(name, params):
         if layer.placement == "parallel":
             if memory is not None:
                 raise TfgraphError("parallel: the parts of a layer with memory follow each other")
-            y = _parallel(x, layer, mask)
+            y = _parallel(x, layer, mask, append)
         else:
-            x = _residual(x, lambda y: _attend(y, layer, mask), layer, "attention")
+            x = _residual(x, lambda y: _attend(y, layer, mask, append), layer, "attention")
             if memory is not None:
                 x = _residual(
                     x,
@@ -166,23 +176,30 @@ def _layer(
     return labelled(y, name)
 
 
-def _attend(x: Array, layer: Layer, mask: Mask | None) -> Traced:
+def _attend(x: Array, layer: Layer, mask: Mask | None, append: Append | None) -> Traced:
     """Self-attention."""
-    return _attention(x, x, layer, mask, layer.rotary, "attention")
+    return _attention(x, x, layer, mask, layer.rotary, "attention", append)
 
 
-def _cross_attend(x: Array, memory: Array, layer: Layer, mask: Mask | None) -> Traced:
+def _cross_attend(x: Array, memory: Memory, layer: Layer, mask: Mask | None) -> Traced:
     """Attention to memory, whose positions are not those of x: nothing is turned."""
     return _attention(x, memory, layer, mask, None, "cross_attention")
 
 
 def _attention(
-    x: Array, to: Array, layer: Layer, mask: Mask | None, rotary: Rotary | None, name: str
+    x: Array,
+    to: Memory,
+    layer: Layer,
+    mask: Mask | None,
+    rotary: Rotary | None,
+    name: str,
+    append: Append | None = None,
 ) -> Traced:
+    k, v = to if isinstance(to, tuple) else (to, to)
     return attention(
         x,
-        to,
-        to,
+        k,
+        v,
         heads=layer.heads,
         kv_heads=layer.kv_heads,
         head_size=layer.head_size,
@@ -194,6 +211,8 @@ def _attention(
         out_bias=layer.bias if layer.out_bias is None else layer.out_bias,
         rotary=rotary,
         qk_norm=layer.qk_norm,
+        cache=append,
+        projected=isinstance(to, tuple),
         name=name,
     )
 
@@ -222,11 +241,11 @@ def _residual(x: Array, f: Callable[[Array], Traced], layer: Layer, name: str) -
         return labelled(_sum(x, [y], layer), f"{name}_sum")
 
 
-def _parallel(x: Array, layer: Layer, mask: Mask | None) -> Array:
+def _parallel(x: Array, layer: Layer, mask: Mask | None, append: Append | None) -> Array:
     """x + attention(norm(x)) + ffn(norm(x)). Wang and Komatsuzaki 2021 (GPT-J)."""
     normed = layer.normed(x, "attention_norm")
     with layer.at("attention"):
-        attended = _attend(normed, layer, mask)
+        attended = _attend(normed, layer, mask, append)
     with layer.at("ffn"):
         fed = _feed(normed if layer.shared_norm else layer.normed(x, "ffn_norm"), layer)
         return _sum(x, [attended, fed], layer)
@@ -306,12 +325,19 @@ def decoder_states(
     layer: Layer,
     *,
     mask: Mask | None = None,
-    memory: Array | None = None,
+    memory: Array | Sequence[tuple[Array, Array]] | None = None,
     memory_mask: Mask | None = None,
+    cache: Cache | None = None,
     share: bool = False,
     final_norm: bool | None = None,
 ) -> list[Traced]:
-    """As `encoder_states`, of decoder layers that also attend to `memory` where it is given."""
+    """As `encoder_states`, of decoder layers that also attend to `memory` where it is given: the
+    encoder's output, or for each layer what `project_memory` makes of it."""
+
+    def memory_of(name: str) -> Memory | None:
+        index = int(name.rpartition(".")[2])
+        return memory[index] if isinstance(memory, Sequence) else memory
+
     return _stack(
         x,
         layers,
@@ -320,14 +346,38 @@ def decoder_states(
             y,
             layer,
             mask=mask,
-            memory=memory,
+            memory=memory_of(name),
             memory_mask=memory_mask,
+            cache=cache,
             name=name,
             params=params,
         ),
         share,
         final_norm,
     )
+
+
+def project_memory(
+    memory: Array, layers: int, layer: Layer, *, share: bool = False
+) -> list[tuple[Traced, Traced]]:
+    """The keys and values of the encoder's output for each decoder layer's attention to it: made
+    once for all steps of generation, with the parameters that the layers have."""
+    builder, width = ops.current(), width_of(memory)
+    heads = max(1, width // 64) if layer.heads is None else layer.heads
+    kv_heads = heads if layer.kv_heads is None else layer.kv_heads
+    size = width // heads if layer.head_size is None else layer.head_size
+    value_size = size if layer.value_size is None else layer.value_size
+    bias = layer.bias if layer.qkv_bias is None else layer.qkv_bias
+    made: list[tuple[Traced, Traced]] = []
+    for i in range(layers):
+        with (
+            builder.scope(f"layers.{i}", "layers.shared" if share else None),
+            builder.scope("cross_attention"),
+        ):
+            k = linear(memory, kv_heads * size, bias=bias, name="k")
+            v = linear(memory, kv_heads * value_size, bias=bias, name="v")
+        made.append((k, v))
+    return made
 
 
 def _stack(

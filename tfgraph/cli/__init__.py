@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 a check failed, 2 bad input or usage, 3 a backend or tool is missing, 70 a
 mistake in tfgraph itself, 130 interrupted. Heavy imports stand inside the verbs, so that `--help`
-is quick; `run ARTIFACT` goes by `lean`, past typer. May import: everything.
+is quick; `run` and `generate` of artifacts go by `lean`, past typer. May import: everything.
 """
 
 from __future__ import annotations

@@ -88,10 +88,9 @@ def compile(
     try:
         with session.progress(f"compiling {where}") as say:
             report = build(
-                read.graph,
+                read,
                 chosen,
                 output,
-                weights=read.weights,
                 passes=pipeline,
                 check=verify,
                 keep_failed=keep_failed,
@@ -122,7 +121,10 @@ def _origin(session: Session, model: str) -> list[str]:
 
 def _reproduce(session: Session, model: str, passes: str | None, report: CompileReport) -> str:
     """The `compare` that meets the same difference."""
-    _, at = report.verification.worst
+    worst, at = report.verification.worst
+    kept = "" if report.artifact is None else f"kept as {short_path(report.artifact)}; "
+    if worst.name not in {output.name for output in report.graph.outputs}:
+        return f"{kept}that is another function than the whole model, which `compare` runs"
     line = ["tfgraph", "compare", model, "--backends", f"numpy,{report.target.name}"]
     for symbol, number in report.verification.dims[at].items():
         line += ["--dim", f"{symbol}={number}"]
@@ -130,7 +132,6 @@ def _reproduce(session: Session, model: str, passes: str | None, report: Compile
     line += [] if passes is None else ["--passes", passes]
     for plugin in session.plugins:
         line += ["--plugin", str(plugin)]
-    kept = "" if report.artifact is None else f"kept as {short_path(report.artifact)}; "
     return f"{kept}to find the first value that differs: {shlex.join(line)}"
 
 

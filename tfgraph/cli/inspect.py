@@ -129,6 +129,8 @@ def _print_manifest(session: Session, folder: Path, manifest: dict[str, Any]) ->
     session.print(f"{shown}: {manifest['name']} for {target}, {total}")
     session.print(f"  by {tools}")
     _print_verification(session, manifest.get("verification"))
+    if functions := ", ".join(manifest.get("functions", ())):
+        session.print(f"  generates, by {functions}")
     session.print(f"  sha256 {manifest['sha256']}")
 
 

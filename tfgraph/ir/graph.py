@@ -135,7 +135,8 @@ class Fill:
     `normal(std)`, `zeros()`, `ones()`, `ones(std)` with normal noise, `ids(limit)` integers below
     limit, `prefix()` rows of ones then zeros, `lengths(size)` integers from 1 to that size, which
     may be symbolic, `sinusoidal()` position encodings [positions, width],
-    `sinusoidal_halves()` those with all sines first.
+    `sinusoidal_halves()` those with all sines first. `state()` marks an input that a run replaces:
+    the output of its name is what it becomes; examples of it are normal.
     """
 
     kind: str

@@ -47,6 +47,7 @@ _FILLS = {
     "lengths": ("a size", False),
     "sinusoidal": (None, True),
     "sinusoidal_halves": (None, True),
+    "state": (None, True),
 }
 
 

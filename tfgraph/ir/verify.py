@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir.dim import Dim
-from tfgraph.ir.graph import dims_of
+from tfgraph.ir.graph import Param, dims_of
 from tfgraph.ir.legal import (
     check_fill,
     check_input_name,
@@ -20,7 +20,7 @@ from tfgraph.ir.legal import (
 
 if TYPE_CHECKING:
     from tfgraph.errors import Location
-    from tfgraph.ir.graph import Graph, Input, Param, Value
+    from tfgraph.ir.graph import Graph, Input, Value
 
 
 def verify_structure(graph: Graph) -> None:
@@ -92,6 +92,8 @@ def _check_declared(item: Input | Param, known: set[str]) -> None:
         check_shape(item.value.type.shape)
         if fill is not None:
             check_fill(fill)
+            if fill.kind == "state" and isinstance(item, Param):
+                raise TfgraphError("a parameter is no state: inputs are")
     except TfgraphError as error:
         raise TfgraphError(f"%{name}: {error.message}", error.location, error.hint) from error
     if fill is not None and isinstance(fill.argument, Dim):

@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 def build_graph(spec: HighLevel, document: Document, name: str) -> Graph:
     """The graph of a high-level model, each node with its place in the file."""
     with ops.graph(name) as builder:
-        model = _Assembly(spec, document, builder)
+        model = Assembly(spec, document, builder)
         with model.at("layers"):
             model.encoder_decoder() if spec.kind == "encoder-decoder" else model.stack()
     return builder.build()
 
 
 @dataclass
-class _Assembly:
+class Assembly:
+    """Builds the parts of a model in the graph `g`."""
+
     spec: HighLevel
     document: Document
     g: Builder
@@ -126,17 +128,21 @@ class _Assembly:
         """Declare a symbol with its range."""
         given = self.spec.symbols.get(name)
         low = given.min if given else 1
-        high = given.max if given else None
         example = given.example if given else None
-        if high is None:
-            longest = length_limit(self.spec)
-            if name == "batch":
-                high = max(low, DEFAULT_BATCH)
-            else:
-                high = max(low, example or 1, DEFAULT_LENGTH) if longest is None else longest
-        self.longest[name] = high
+        self.longest[name] = high = self.highest(name)
         usual = 2 if name == "batch" else 128
         return self.g.symbol(name, low, high, example or max(low, min(usual, high)))
+
+    def highest(self, name: str) -> int:
+        """The largest size of a symbol: as the file says, as the positions allow, or the usual."""
+        given = self.spec.symbols.get(name)
+        if given and given.max is not None:
+            return given.max
+        low, example = (given.min, given.example or 1) if given else (1, 1)
+        longest = length_limit(self.spec)
+        if name == "batch":
+            return max(low, DEFAULT_BATCH)
+        return max(low, example, DEFAULT_LENGTH) if longest is None else longest
 
     def ids(self, name: str, batch: Dim, length: Dim) -> Traced:
         with self.at("vocabulary"):
@@ -166,10 +172,11 @@ class _Assembly:
                 parts.append(causal() if is_causal else window(part.left, part.right))
         return reduce(lambda a, b: a & b, parts) if parts else None
 
-    def biased(self, mask: Mask | None, decodes: bool) -> Mask | None:
-        """The mask of self-attention, with what positions add to the scores."""
+    def biased(self, mask: Mask | None, decodes: bool, offset: Dim | None = None) -> Mask | None:
+        """The mask of self-attention, with what positions add to the scores of queries that start
+        at `offset`."""
         with self.at("positions"):
-            added = parts.score_bias(self.spec, decodes)
+            added = parts.score_bias(self.spec, decodes, offset)
         return mask if added is None else added if mask is None else mask & added
 
     def layer(self, length: Dim) -> blocks.Layer:
@@ -179,13 +186,17 @@ class _Assembly:
             with self.at("positions"):
                 self.turns = parts.rotary(self.spec, longest)
         with self.at("positions"):
-            rotary = None if self.turns is None else self.turns.rows(length)
+            rotary = None if self.turns is None else self.turned(self.turns, length)
         places = {
             "attention": self.place("heads", "attention"),
             "ffn": self.place("ffn", "activation", "experts"),
             "norm": self.place("norm"),
         }
         return parts.layer(self.spec, rotary, places)
+
+    def turned(self, tables: blocks.Rotary, length: Dim) -> blocks.Rotary:
+        """What turns the heads of a sequence of that length."""
+        return tables.rows(length)
 
     def norm(self, x: Traced, name: str) -> Traced:
         return parts.norm(self.spec)(x, name)

@@ -14,6 +14,7 @@ from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.model.build import build_graph
 from tfgraph.model.check import is_free, validate
 from tfgraph.model.free import build_free
+from tfgraph.model.generate import build_functions
 from tfgraph.model.limits import check_sizes
 from tfgraph.model.read import read_document
 from tfgraph.model.schema import FreeForm, HighLevel
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 class Model:
     """A graph, its weights by parameter name (lazy), and what its file says about compiling.
 
-    `locations` gives the place of each key at the top of the file, for messages about them.
+    `locations` gives the place of each key at the top of the file, for messages about them;
+    `functions` are those with which it generates, over the same weights (see `model.generate`).
     """
 
     graph: Graph
@@ -45,6 +47,7 @@ class Model:
     arch: str | None = None
     path: Path | None = None
     locations: Mapping[str, Location] = field(default_factory=lambda: dict[str, Location]())
+    functions: Mapping[str, Graph] = field(default_factory=lambda: dict[str, "Graph"]())
 
     @property
     def seeded(self) -> bool:
@@ -67,6 +70,7 @@ def read_model(path: str | Path) -> Model:
     at its line and column."""
     document = read_document(path)
     spec: HighLevel | FreeForm
+    functions: dict[str, Graph] = {}
     if is_free(document.data):
         spec = validate(document, FreeForm)
         name = _name(spec.name, document)
@@ -75,6 +79,7 @@ def read_model(path: str | Path) -> Model:
         spec = validate(document, HighLevel)
         name = _name(spec.name, document)
         graph, file, key = build_graph(spec, document, name), spec.weights, "weights"
+        functions = build_functions(spec, document, name)
     check_sizes(graph, spec, document, seeded=file is None)
     return Model(
         graph=graph,
@@ -86,6 +91,7 @@ def read_model(path: str | Path) -> Model:
         arch=spec.arch,
         path=Path(path),
         locations={k: document.place(k).value for k in document.data},
+        functions=functions,
     )
 
 

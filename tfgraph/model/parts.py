@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfgraph.errors import Location
-    from tfgraph.ir import Mask
+    from tfgraph.ir import Dim, Mask
     from tfgraph.model.schema import HighLevel, Scaling
 
 
@@ -80,12 +80,13 @@ def _scaling(given: Scaling) -> blocks.LinearScaling | blocks.Llama3Scaling:
     return blocks.Llama3Scaling(given.factor, given.original, given.low, given.high)
 
 
-def score_bias(spec: HighLevel, decodes: bool) -> Mask | None:
+def score_bias(spec: HighLevel, decodes: bool, offset: Dim | None) -> Mask | None:
     """What positions add to the scores of self-attention in one stack."""
     positions = spec.positions
     if positions.kind == "alibi":
-        return alibi(blocks.alibi_slopes(heads_of(spec), dtype=spec.dtype))
+        return alibi(blocks.alibi_slopes(heads_of(spec), dtype=spec.dtype), offset)
     if positions.kind != "relative":
         return None
     table = blocks.relative_table(heads_of(spec), buckets=positions.buckets, dtype=spec.dtype)
-    return relative(table, positions.max_distance, bidirectional=not decodes)
+    both = not decodes
+    return relative(table, positions.max_distance, bidirectional=both, offset=offset)

@@ -17,6 +17,7 @@ from tfgraph.ops.activations import (
 )
 from tfgraph.ops.array import Array
 from tfgraph.ops.builder import Builder, current, graph
+from tfgraph.ops.cache import cache_append
 from tfgraph.ops.define import REGISTRY, OpDef, find_op, op
 from tfgraph.ops.elementwise import (
     abs_,
@@ -95,6 +96,7 @@ __all__ = [
     "add_rms_norm",
     "attention",
     "broadcast_to",
+    "cache_append",
     "cast",
     "concat",
     "cos",

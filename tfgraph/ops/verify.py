@@ -1,4 +1,7 @@
-"""The verifier: structure, and the types of every node. May import: define, trace, ir."""
+"""The verifier: structure, the types of every node, the use of states.
+
+May import: cache, define, trace, ir.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import verify_structure
+from tfgraph.ops.cache import check_states
 from tfgraph.ops.define import find_op
 from tfgraph.ops.trace import map_traced
 
@@ -35,6 +39,7 @@ def verify(graph: Graph) -> None:
                 f"{', '.join(map(str, types))}, not {', '.join(map(str, declared))}",
                 node.location,
             )
+    check_states(graph)
 
 
 def _type_of(value: Value) -> TensorType:

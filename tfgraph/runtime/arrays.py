@@ -1,16 +1,23 @@
 """What a caller gives for an array, read as NumPy reads it or refused: never misread, converted or
-copied. May import: numpy, errors.
+copied. And arrays of our own, as kernels want them. May import: numpy, errors.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfgraph.errors import TfgraphError
 
+if TYPE_CHECKING:
+    from numpy.typing import DTypeLike
+
 Array = np.ndarray[Any, np.dtype[Any]]
+
+ALIGNMENT = 64
+"""Bytes. Kernels load whole cache lines, so every buffer they see starts at a multiple of this."""
 
 _MASKED: tuple[type, ...] = (np.ma.MaskedArray,)
 _KNOWN: tuple[type, ...] = (np.ndarray, np.generic)
@@ -72,3 +79,12 @@ def _told(cause: Exception) -> str:
     """What it says, with its name where that alone would say little."""
     plain = (AttributeError, BufferError, RuntimeError, TypeError, ValueError)
     return str(cause) if isinstance(cause, plain) else f"{type(cause).__name__}: {cause}"
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
+    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes."""
+    dtype = np.dtype(dtype)
+    size = math.prod(shape) * dtype.itemsize
+    memory = np.empty(size + ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size].view(dtype).reshape(shape)

@@ -39,7 +39,7 @@ def example(port: Port, sizes: Mapping[str, int], seed: int = 0) -> Array:
     refuse_absurd(prod(shape) * 16, f"input '{port.name}'", used)
     made: Array
     kind, _, argument = port.fill.removesuffix(")").partition("(")
-    if kind == "normal":
+    if kind in ("normal", "state"):
         made = random.standard_normal(shape) * float(argument or 1)
     elif kind == "ids":
         made = random.integers(0, int(argument), shape)

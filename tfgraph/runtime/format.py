@@ -4,6 +4,7 @@ here, so that both agree. May import: the standard library, errors.
     manifest.json          inputs, outputs, symbols, weights, target, hashes of the other files,
                            how it was verified, the command that made it
     graph.before.tfg       the graph as it was read        graph.tfg    after the passes
+    graph.NAME.tfg         the graph of another function that the model has, after the passes
     kernels/*.o            object files                    kernels/*.py, *.cu    their source
     kernels/model.so       the object files as a library, on --shared
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
@@ -40,6 +41,11 @@ PASSES = "passes.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
 SUFFIX = ".tfgraph"
+
+
+def graph_of(function: str) -> str:
+    """The file with the graph of a function beside `main`, after the passes."""
+    return f"graph.{function}.tfg"
 
 
 def seal(manifest: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ the standard library, tfgraph.errors.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +16,7 @@ import tvm_ffi
 from tvm_ffi_orcjit import ExecutionSession
 
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime.arrays import ALIGNMENT, aligned_empty
 from tfgraph.runtime.cores import check_threads, default_threads
 from tfgraph.runtime.ending import compiled_code
 from tfgraph.runtime.launchers import LOADING, launchers
@@ -25,12 +25,7 @@ from tfgraph.runtime.library import load_tvm_runtime
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import DTypeLike
-
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
-
-ALIGNMENT = 64
-"""Bytes. Kernels load whole cache lines, so every buffer they see starts at a multiple of this."""
 
 _CPU, _NAIVE_ALLOCATOR = 1, 1  # the DLPack device type, and the allocator that keeps no free lists
 
@@ -138,12 +133,3 @@ def as_tensor(array: Array) -> tvm_ffi.Tensor:
         copy[...] = array
         array = copy
     return tvm_ffi.from_dlpack(array, require_alignment=ALIGNMENT, require_contiguous=True)
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes."""
-    dtype = np.dtype(dtype)
-    size = math.prod(shape) * dtype.itemsize
-    memory = np.empty(size + ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)

@@ -3,40 +3,28 @@
     model = tfgraph.load("encoder.cpu.tfgraph")
     outputs = model(input_ids=ids, attention_mask=mask)
 
-May import: numpy, the other files of runtime, errors.
+May import: the other files of runtime, errors.
 """
 
 from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Never, NoReturn
-
-import numpy as np
+from typing import Any, NoReturn
 
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
-from tfgraph.runtime.ending import Mapped
-from tfgraph.runtime.inputs import check_inputs, refuse_positional
-from tfgraph.runtime.jit import Program, as_tensor
-from tfgraph.runtime.memory import refuse_absurd
-from tfgraph.runtime.outputs import check_out, deliver
-from tfgraph.runtime.runnable import Runnable
-from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
+from tfgraph.runtime.function import Code, Function, Loaded
+from tfgraph.runtime.jit import Program
 from tfgraph.runtime.tensors import map_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    Array = np.ndarray[Any, np.dtype[Any]]
-
 
 log = logging.getLogger("tfgraph")
 
 
-class Model(Runnable):
-    """A loaded artifact. Any number of threads may call it; outputs belong to the caller."""
+class Model(Function):
+    """A loaded artifact: its `main`, and in `functions` the others that the model has. Any number
+    of threads may call it; outputs belong to the caller."""
 
     def __init__(
         self, path: str | Path, threads: int | None = None, verify_weights: bool = True
@@ -44,16 +32,15 @@ class Model(Runnable):
         """Load the artifact at `path`; see `load`."""
         self.path = Path(path)
         self.manifest = layout.read_manifest(self.path)
-        self.name: str = self.manifest["name"]
-        self.target: str = self.manifest["target"]
-        self.inputs = tuple(_port(p) for p in self.manifest["inputs"])
-        self.outputs = tuple(_port(p) for p in self.manifest["outputs"])
-        self.symbols = {
-            name: SymbolRange(s["min"], s["max"], s["example"])
-            for name, s in self.manifest["symbols"].items()
+        name, target = self.manifest["name"], self.manifest["target"]
+        loaded = Loaded()
+        super().__init__(name, target, "main", self.manifest, loaded)
+        self.functions = {
+            function: Function(name, target, function, entry, loaded)
+            for function, entry in self.manifest.get("functions", {}).items()
         }
-        if self.target != "cpu":
-            made_for = " ".join(filter(None, (self.target, self.manifest.get("arch"))))
+        if target != "cpu":
+            made_for = " ".join(filter(None, (target, self.manifest.get("arch"))))
             raise MissingTool(
                 f"{self.path}: compiled for {made_for}; this version runs CPU artifacts only",
                 hint="compile with --target cpu, or see `tfgraph doctor`",
@@ -64,50 +51,20 @@ class Model(Runnable):
             log.warning("%s failed its verification: %s", self.path, verification["reason"])
         files: dict[str, str] = self.manifest["files"]
         objects: list[bytes] = []
-        for name, sha256 in files.items():
-            if name.endswith(".o"):
-                objects.append(layout.read_checked(self.path, name, sha256))
+        for file, sha256 in files.items():
+            if file.endswith(".o"):
+                objects.append(layout.read_checked(self.path, file, sha256))
             else:
-                hashed = name != layout.WEIGHTS or verify_weights
-                layout.check_file(self.path, name, sha256 if hashed else None)
+                hashed = file != layout.WEIGHTS or verify_weights
+                layout.check_file(self.path, file, sha256 if hashed else None)
         program = Program(objects, threads, f"model '{self.name}'")
-        tensors = map_tensors(self.path / layout.WEIGHTS)
-        weights = Mapped([as_tensor(tensors[w["name"]]) for w in self.manifest["weights"]])
-        # One attribute, so that a call sees both or, once closed by another thread, neither.
-        self._loaded: tuple[Program, Mapped] | None = (program, weights)
-
-    def __call__(
-        self,
-        /,
-        *unnamed: Never,
-        dims: Mapping[str, int] | None = None,
-        out: Any = None,
-        **inputs: Any,
-    ) -> dict[str, Array]:
-        """Run the model on arrays by input name; the outputs by name.
-
-        See `Runnable.__call__`. Raises TfgraphError besides where memory does not suffice, where
-        the model is closed, and in a process that was forked after it was loaded.
-        """
-        refuse_positional(unnamed, self.inputs)
-        if self._loaded is None:
-            raise TfgraphError(f"model '{self.name}' is closed")
-        program, weights = self._loaded
-        arrays, sizes = check_inputs(
-            self.inputs, self.symbols, self.manifest["constraints"], inputs, dims
-        )
-        places = check_out(self.outputs, sizes, arrays, out)
-        refuse_absurd(evaluate(self.manifest.get("memory", 0), sizes), self.name, sizes)
-        scalars = [sizes[name] for name in self.manifest["scalars"]]
-        results = program.call("main", [*arrays.values(), *scalars, *weights.tensors])
-        names = (port.name for port in self.outputs)
-        return deliver(zip(names, results, strict=True), places, out)
+        loaded.code = Code(program, map_tensors(self.path / layout.WEIGHTS))
 
     def close(self) -> None:
         """Free the code and the mapping of the weights, when the calls under way are done."""
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            loaded[0].close()
+        code, self._loaded.code = self._loaded.code, None
+        if code is not None:
+            code.program.close()
 
     def __reduce__(self) -> NoReturn:
         raise TfgraphError(
@@ -159,13 +116,3 @@ def _artifact_path(given: Any) -> Path:
     if "\0" in str(path):
         raise TfgraphError(f"load: {str(path)!r:.60} is no path: it has a null character")
     return path
-
-
-def _port(entry: Mapping[str, Any]) -> Port:
-    return Port(
-        entry["name"],
-        entry["dtype"],
-        tuple(entry["shape"]),
-        entry.get("generator", ""),
-        entry.get("limit"),
-    )

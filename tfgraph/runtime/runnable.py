@@ -9,6 +9,7 @@ May import: the other files of runtime, errors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError
@@ -16,12 +17,14 @@ from tfgraph.runtime.examples import example
 from tfgraph.runtime.inputs import check_dims
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from typing import Never, Self
 
     import numpy as np
 
+    from tfgraph.runtime.generate import Generation
     from tfgraph.runtime.sizes import Port, SymbolRange
+    from tfgraph.runtime.state import State
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,6 +37,8 @@ class Runnable(ABC):
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     symbols: Mapping[str, SymbolRange]
+    functions: Mapping[str, Runnable] = MappingProxyType({})
+    """The other functions of the model, such as `step` of one that generates."""
 
     @abstractmethod
     def __call__(
@@ -48,7 +53,8 @@ class Runnable(ABC):
 
         Inputs are NumPy arrays or DLPack tensors in the CPU's memory, of the dtype that the port
         names; where their bytes lie in a way that kernels can't read, they are copied. `dims` gives
-        the sizes of symbols that no input's shape tells.
+        the sizes of symbols that no input's shape tells. An input that is a state becomes the
+        output of its name: compiled code writes the caller's array, the reference makes a new one.
 
         Outputs are new arrays, which belong to the caller. Those named in `out` are written to the
         arrays it gives, by a copy when all is computed, and these are what is returned: writable,
@@ -75,6 +81,70 @@ class Runnable(ABC):
         for name, size in given.items():
             self.symbols[name].check(name, size, "dims")
         return {name: s.example for name, s in self.symbols.items()} | given
+
+    def new_state(
+        self,
+        batch: int = 1,
+        *,
+        first: Sequence[int] | None = None,
+        sources: Sequence[Sequence[int]] | None = None,
+    ) -> State:
+        """What `generate` keeps between steps, to be fed by hand: see `tfgraph.runtime.state`.
+
+        The `first` tokens of each row are padding, whatever they are. `sources` are those of an
+        encoder-decoder, a list of tokens for each row. Raises TfgraphError where the model does not
+        generate.
+        """
+        from tfgraph.runtime.source import new_state
+
+        return new_state(self, batch, first, sources)
+
+    def generate(
+        self,
+        ids: Sequence[int] | Sequence[Sequence[int]],
+        *,
+        max_tokens: int = 32,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        repetition_penalty: float = 1.0,
+        beams: int = 1,
+        stop: Collection[int] = (),
+        seed: int = 0,
+        cache: bool = True,
+        check_cache: bool = False,
+        chunk: int | None = None,
+        prefix: Sequence[int] = (0,),
+    ) -> Generation:
+        """The tokens behind `ids`, one after another, at most `max_tokens` and as many as the model
+        has positions for; the last is one of `stop` where one came.
+
+        For several prompts, each token is a list with one for each, None for those that have ended.
+        Temperature 0 takes the likeliest token; else one is drawn, of those that `top_k`, `top_p`
+        and `min_p` leave, see `tfgraph.runtime.sampling`. More than one beam gives the tokens of
+        the best when it is known. Of an encoder-decoder, `ids` are the source and `prefix` the
+        target so far, in which a start token stands. `cache=False` computes all tokens anew at each
+        step, `check_cache` both ways (see `Generation.difference`); prompts are fed in pieces of
+        `chunk` tokens. Raises TfgraphError for a model that does not generate, an id out of range,
+        or an option that makes no sense.
+        """
+        from tfgraph.runtime.generate import Generation
+        from tfgraph.runtime.sampling import Sampling
+
+        return Generation(
+            self,
+            ids,
+            max_tokens=max_tokens,
+            sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty),
+            beams=beams,
+            stop=stop,
+            seed=seed,
+            cache=cache,
+            check_cache=check_cache,
+            chunk=chunk,
+            prefix=prefix,
+        )
 
     def close(self) -> None:  # noqa: B027 - not all hold something
         """Free what it holds."""

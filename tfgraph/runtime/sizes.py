@@ -38,6 +38,11 @@ class Port:
     limit: int | str | None = None
     """Integer values must be below this dimension: they index a table of that many rows."""
 
+    @property
+    def is_state(self) -> bool:
+        """Whether it is an input that a run replaces by the output of its name."""
+        return self.fill == "state()"
+
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 

@@ -6,12 +6,14 @@ May import: base, artifact, build, source, link, emitters, runtime, ir.
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
 from tfgraph.backends.artifact import write_artifact
 from tfgraph.backends.base import (
     Built,
+    BuiltFunction,
     CompilingBackend,
     Executable,
     Target,
@@ -19,6 +21,9 @@ from tfgraph.backends.base import (
 )
 from tfgraph.backends.memory import compiled_steps, peak
 from tfgraph.backends.tvm.build import build_objects
+
+# Registers its emitter.
+from tfgraph.backends.tvm.cpu import cache as _cache  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
 from tfgraph.backends.tvm.cpu.source import kernel_sources
 from tfgraph.backends.tvm.emitters import lower
@@ -34,12 +39,19 @@ class CpuBackend(CompilingBackend):
     """Compiles for this CPU, or for the one that the target names."""
 
     name = "cpu"
+    has_functions = True
 
-    def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
-        """Object files for the graph and its weights in packed layout."""
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        target: Target,
+        functions: Mapping[str, Graph] | None = None,
+    ) -> Built:
+        """Object files for the graphs and their weights in packed layout."""
         machine = cpu_machine(target.mcpu)
         compiler = find_compiler() if target.shared else None
-        lowered = lower(graph, weights, CpuKernels(machine))
+        lowered = lower(graph, weights, CpuKernels(machine), functions)
         objects = build_objects(lowered.module, machine)
         return Built(
             files={
@@ -47,19 +59,29 @@ class CpuBackend(CompilingBackend):
                 **kernel_sources(lowered, machine),
                 **({layout.SHARED: link_shared(objects, compiler)} if compiler else {}),
             },
-            weights=lowered.weights,
-            scalars=lowered.scalars,
+            weights=lowered.main.weights,
+            scalars=lowered.main.scalars,
+            functions={
+                name: BuiltFunction(f.graph, f.weights, f.scalars, _memory(f.graph))
+                for name, f in lowered.functions.items()
+            },
             notes=lowered.report,
             manifest={
-                "memory": str(peak(compiled_steps(lowered.graph))),
+                "memory": _memory(lowered.main.graph),
                 "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
                 "tools": {"apache-tvm": version("apache-tvm")},
             },
         )
 
-    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
-        """The graph as a loaded artifact; the files are gone once they are mapped."""
-        built = self.build(graph, weights, target)
+    def compile(
+        self,
+        graph: Graph,
+        weights: Weights,
+        target: Target,
+        functions: Mapping[str, Graph] | None = None,
+    ) -> Executable:
+        """The graphs as a loaded artifact; the files are gone once they are mapped."""
+        built = self.build(graph, weights, target, functions)
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
             write_artifact(Path(folder), graph, graph, built, target, [])
             return load(folder, threads=target.threads, verify_weights=False)
@@ -68,3 +90,7 @@ class CpuBackend(CompilingBackend):
         """Whether this CPU has the features of the target."""
         missing = set(cpu_machine(target.mcpu).features) - cpu_flags()
         return f"this CPU has no {', '.join(sorted(missing))}" if missing else None
+
+
+def _memory(graph: Graph) -> str:
+    return str(peak(compiled_steps(graph)))

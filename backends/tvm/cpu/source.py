@@ -14,7 +14,7 @@ from tfgraph.backends.tvm.callers import callers
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgraph.backends.tvm.lower import Lowered
+    from tfgraph.backends.tvm.module import Lowered
     from tfgraph.backends.tvm.target import CpuMachine
 
 MOST_LINES = 2000

@@ -7,6 +7,7 @@ callers, emit, emitters, kernels, arch, ir, errors.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -30,7 +31,13 @@ class CudaBackend(CompilingBackend):
         arch, origin = default_arch(target.arch, None)
         return replace(target, arch=arch.name, arch_origin=target.arch_origin or origin)
 
-    def build(self, graph: Graph, weights: Weights, target: Target) -> Built:
+    def build(
+        self,
+        graph: Graph,
+        weights: Weights,
+        target: Target,
+        functions: Mapping[str, Graph] | None = None,
+    ) -> Built:
         """`kernels.cu`, the launches of its kernels, and host objects."""
         arch = parse_arch(self.settle(target).arch or "")
         lowered = lower(graph, weights, CudaKernels())
@@ -43,8 +50,8 @@ class CudaBackend(CompilingBackend):
                 "kernels/launch.json": (json.dumps(launches, indent=1) + "\n").encode(),
                 **{f"kernels/host{i}.o": data for i, data in enumerate(code.objects)},
             },
-            weights=lowered.weights,
-            scalars=lowered.scalars,
+            weights=lowered.main.weights,
+            scalars=lowered.main.scalars,
             notes=lowered.report,
             manifest={
                 "cuda": {"kernels": len(code.kernels), "launches": code.launches},
@@ -52,7 +59,13 @@ class CudaBackend(CompilingBackend):
             },
         )
 
-    def compile(self, graph: Graph, weights: Weights, target: Target) -> Executable:
+    def compile(
+        self,
+        graph: Graph,
+        weights: Weights,
+        target: Target,
+        functions: Mapping[str, Graph] | None = None,
+    ) -> Executable:
         """Not here: running needs a GPU and the artifact's loader for it."""
         raise MissingTool(
             self.runs_here(target),

@@ -1,0 +1,140 @@
+"""The step of a model: fed in any pieces, padded or alone, in any capacity, a row's logits have the
+bits that the whole model gives."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.generating import DECODERS, VOCABULARY, YAML, compiled, model
+from helpers.tolerance import assert_close
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
+from tfgraph.runtime.jit import aligned_empty
+from tfgraph.runtime.source import Uncached, encode
+from tfgraph.runtime.state import State
+
+Array = np.ndarray[Any, Any]
+
+
+def whole(name: str, row: list[int], source: list[int] | None = None) -> Array:
+    """The logits behind a row, by the whole model: nothing kept, nothing padded."""
+    run = compiled(name)
+    given: dict[str, Any] = {"input_ids": np.array([row])}
+    if source is not None:
+        given = {"input_ids": np.array([source]), "decoder_input_ids": given["input_ids"]}
+    for port in run.inputs:
+        if port.name == "attention_mask":
+            given[port.name] = np.ones_like(given["input_ids"])
+        elif port.name == "token_type_ids":
+            given[port.name] = np.zeros_like(given["input_ids"])
+    logits: Array = run(**given)["logits"][0, -1]
+    return logits
+
+
+@pytest.mark.parametrize("name", YAML)
+@settings(max_examples=12, deadline=None)
+@given(
+    st.lists(st.integers(1, 90), min_size=1, max_size=3),
+    st.sets(st.integers(1, 89), max_size=5),
+    st.integers(0, 99),
+)
+@example([70, 66, 1], {64, 65}, 0)
+@example([90], set(range(80, 90)), 1)
+def test_pieces_padding_and_the_whole_agree_bit_for_bit(
+    name: str, lengths: list[int], cuts: set[int], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [rng.integers(0, VOCABULARY, n).tolist() for n in lengths]
+    sources = None
+    memory: dict[str, Array] = {}
+    if "encoder" in name:
+        size = 7 if "no mask" in name else None
+        sources = [rng.integers(0, VOCABULARY, size or rng.integers(1, 70)).tolist() for _ in rows]
+        memory = encode(compiled(name), sources)
+    longest = max(lengths)
+    ids = np.array([[0] * (longest - len(row)) + row for row in rows])
+    first = [longest - n for n in lengths]
+    state = State(compiled(name).functions["step"], len(rows), first, memory)
+    for start, stop in pairwise(sorted({0, longest} | {c for c in cuts if c < longest})):
+        logits = state.feed(ids[:, start:stop])
+        for i, row in enumerate(rows):
+            seen = row[: max(0, stop - first[i])]
+            if seen:
+                want = whole(name, seen, sources and sources[i])
+                assert logits[i].tobytes() == want.tobytes(), (start, stop, i)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_what_stands_behind_the_end_is_of_no_meaning(name: str) -> None:
+    """NaN there, and padding's keys and values NaN as well: no bit of the logits changes."""
+    step = compiled(name).functions["step"]
+    ids = np.arange(2 * 9).reshape(2, 9) % VOCABULARY
+    found = []
+    for filled in (0.0, np.nan):
+        given: dict[str, Any] = {"input_ids": ids, "first": np.array([0, 4])}
+        for port in step.inputs:
+            if port.is_state:
+                given[port.name] = aligned_empty((2, 100, int(port.shape[2])), np.float32)
+                given[port.name][...] = filled
+        step(dims={"end": 9}, **given)
+        for array in given.values():
+            if array.ndim == 3:
+                array[1, :4] = filled
+        found.append(step(dims={"end": 10}, **{**given, "input_ids": ids[:, :1]})["logits"])
+    assert found[0].tobytes() == found[1].tobytes()
+    assert np.isfinite(found[1]).all()
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_the_reference_of_each_function_is_that_of_the_model(name: str) -> None:
+    """On NumPy, unfused: the step after `encode` against the whole, as far as rounding goes."""
+    run = compiled(name, "numpy")
+    sources = [[3, 1, 4, 1, 5]] if "encoder" in name else None
+    want = Uncached(run, sources)
+    memory = encode(run, sources) if sources else {}
+    state = State(run.functions["step"], 1, None, memory)
+    for piece in ([2, 7, 1], [8], [2, 8]):
+        got = state.feed(np.array([piece]))
+        assert_close(got, want.feed([piece]), length=24)
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_fused_steps_have_the_weights_of_the_whole(name: str) -> None:
+    """Each layer's Q, K and V are one product, as in the whole model, and every weight is one."""
+    made, passes = model(name), parse_pipeline(DEFAULT_PIPELINE)
+    step, _ = run_pipeline(made.functions["step"], passes)
+    ops = [node.op for node in step.nodes]
+    cross = 2 * ("encoder" in name)
+    assert ops.count("attention") == 2 + cross
+    assert ops.count("cache_append") == 4
+    assert "softmax" not in ops
+    manifest = compiled(name).manifest  # type: ignore[attr-defined]
+    of_main = {w["name"] for w in manifest["weights"]}
+    shapes = [w["shape"] for w in manifest["functions"]["step"]["weights"]]
+    names = [w["name"] for w in manifest["functions"]["step"]["weights"]]
+    own = [shape for name, shape in zip(names, shapes, strict=True) if name not in of_main]
+    assert own in ([], [[1, 24]])  # the row of the first token type
+    small = NumpyExecutable(step, made.weights)
+    assert {p.name for p in small.inputs} >= {"input_ids", "first", "layers.0.k", "layers.1.v"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "layers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\n",
+        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\n",
+        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\nmask: padding\n",
+        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\n"
+        "mask: [{kind: window, left: 3, right: 1}]\n",
+        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\n"
+        "positions: {kind: learned, max: 20, padding_id: 1}\n",
+    ],
+)
+def test_models_that_do_not_generate(text: str) -> None:
+    assert not model(text).functions

@@ -1,0 +1,204 @@
+"""The functions with which a model generates, beside its graph: graphs over the same parameters.
+
+`step` takes new tokens behind those that it has seen, and gives the logits of the next one; what it
+has seen is in its states, the keys and values of each layer. `encode`, of an encoder-decoder, makes
+once what all steps read of the source. May import: build, check, blocks, ops, ir.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import TYPE_CHECKING, cast
+
+from tfgraph import blocks, ops
+from tfgraph.ir import Fill, rsqrt
+from tfgraph.ir.mask import causal, padding, window
+from tfgraph.model.build import Assembly
+from tfgraph.model.fits import heads_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgraph.ir import Dim, Graph, Mask
+    from tfgraph.model.read import Document
+    from tfgraph.model.schema import HighLevel
+    from tfgraph.ops import Array, Traced
+
+BLOCK = 64
+"""Rows by which caches grow: the capacity that a step must allow for its most tokens."""
+
+
+# What `Step.add_positions` knows.
+_POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "relative")
+
+
+def build_functions(spec: HighLevel, document: Document, name: str) -> dict[str, Graph]:
+    """`step`, and `encode` of an encoder-decoder; none of a model that does not generate."""
+    if not generates(spec):
+        return {}
+    made = {"step": _build(spec, document, name, Step.step)}
+    if spec.kind == "encoder-decoder":
+        made["encode"] = _build(spec, document, name, Step.encode)
+    return made
+
+
+def generates(spec: HighLevel) -> bool:
+    """Whether a token depends on those before it alone, and the logits are those of the next one:
+    of a decoder that is causal, with a head `lm`, whose positions are counted from the start."""
+    head = spec.head
+    if spec.kind == "encoder" or spec.vocabulary is None or head is None or head.kind != "lm":
+        return False
+    given = spec.mask if spec.kind == "decoder" else None
+    ahead = given is not None and not any(m.kind == "causal" or m.right == 0 for m in given)
+    if spec.kind == "encoder-decoder" and spec.attention.qk_norm != "none":
+        return False  # which would norm the keys of the memory at each step
+    counted = spec.positions.kind in _POSITIONS and spec.positions.padding_id is None
+    return counted and not ahead
+
+
+def _build(spec: HighLevel, document: Document, name: str, part: Callable[[Step], None]) -> Graph:
+    with ops.graph(name) as builder:
+        step = Step(spec, document, builder)
+        with step.at("layers"):
+            part(step)
+    return builder.build()
+
+
+@dataclass
+class Step(Assembly):
+    """Builds the functions. In a step, `position` is that of each new token in its row."""
+
+    position: Traced | None = field(default=None)
+
+    def step(self) -> None:
+        """The new tokens are numbers end - seq .. end - 1 of each row; its `first` ones are padding
+        that nothing attends to."""
+        spec, g = self.spec, self.g
+        batch = self.size("batch")
+        seq, end, capacity = self.lengths("seq" if spec.kind == "decoder" else "target")
+        ids = self.ids("input_ids", batch, seq)
+        first = g.input("first", "i64", batch, fill=Fill("zeros"))
+        start = end - seq
+        self.position = _positions(first, start, end)
+        keep = ops.logical_not(_before(ops.iota(length=capacity), first))
+        mask = self.step_mask(start) & padding(keep)
+        memory, memory_mask = self.memory(batch) if spec.kind != "decoder" else (None, None)
+        shared = self.table() if spec.kind == "decoder" or spec.embedding.shared else None
+        with g.scope("decoder") if memory else contextlib.nullcontext():
+            table = self.table() if shared is None else shared
+            states = blocks.decoder_states(
+                self.embed(ids, table, batch, seq),
+                spec.layers,
+                self.layer(seq),
+                mask=self.biased(mask, decodes=True, offset=start),
+                memory=memory,
+                memory_mask=memory_mask,
+                cache=blocks.Cache(batch, capacity, start),
+                share=spec.share_layers,
+                final_norm=spec.final_norm,
+            )
+        last = ops.slice_(states[-1], axis=1, start=seq - 1, stop=seq)
+        last = cast("Traced", ops.reshape(last, shape=(batch, spec.width)))
+        with self.at("head"):
+            g.output("logits", self.language_model(last, table))
+
+    def encode(self) -> None:
+        """The keys and values of the source for each layer of the decoder."""
+        spec, g = self.spec, self.g
+        batch, seq = self.size("batch"), self.size("seq")
+        ids = self.ids("input_ids", batch, seq)
+        mask = self.mask(batch, seq)
+        shared = self.table() if spec.embedding.shared else None
+        with g.scope("encoder"):
+            table = self.table() if shared is None else shared
+            encoded = blocks.encoder(
+                self.embed(ids, table, batch, seq),
+                spec.layers,
+                self.layer(seq),
+                mask=self.biased(mask, decodes=False),
+                share=spec.share_layers,
+                final_norm=spec.final_norm,
+            )
+        with g.scope("decoder"):
+            layer = self.layer(seq)
+            made = blocks.project_memory(encoded, spec.layers, layer, share=spec.share_layers)
+        for i, pair in enumerate(made):
+            for part, value in zip("kv", pair, strict=True):
+                g.output(f"memory.{i}.{part}", value)
+
+    def lengths(self, name: str) -> tuple[Dim, Dim, Dim]:
+        """The symbols seq <= end <= capacity; the whole model calls its length `name`."""
+        g, high = self.g, self.highest(name)
+        self.longest["seq"] = high
+        most = -(-high // BLOCK) * BLOCK
+        seq = g.symbol("seq", 1, high, min(5, high))
+        end = g.symbol("end", 1, high, min(BLOCK + 6, high))
+        capacity = g.symbol("capacity", 1, most, min(2 * BLOCK, most))
+        g.constrain(seq, "<=", end)
+        g.constrain(end, "<=", capacity)
+        return seq, end, capacity
+
+    def step_mask(self, start: Dim) -> Mask:
+        """Causal, which hides what stands behind the new tokens, and the windows of the model."""
+        parts = self.spec.mask if self.spec.kind == "decoder" else None
+        windows = [p for p in parts or () if p.kind == "window"]
+        return reduce(lambda mask, p: mask & window(p.left, p.right, start), windows, causal(start))
+
+    def memory(self, batch: Dim) -> tuple[list[tuple[Traced, Traced]], Mask | None]:
+        """What `encode` makes, and the mask of the source where the model has one."""
+        spec, g = self.spec, self.g
+        source = g.symbol("source", 1, self.highest("seq"), min(9, self.highest("seq")))
+        kv_heads = spec.kv_heads or heads_of(spec)
+        size = spec.head_size or spec.width // heads_of(spec)
+        value_size = spec.attention.value_size or size
+        made = [
+            (
+                g.input(f"memory.{i}.k", spec.dtype, batch, source, kv_heads * size),
+                g.input(f"memory.{i}.v", spec.dtype, batch, source, kv_heads * value_size),
+            )
+            for i in range(spec.layers)
+        ]
+        return made, self.mask(batch, source)
+
+    def turned(self, tables: blocks.Rotary, length: Dim) -> blocks.Rotary:
+        """By each token's own position, which padding does not count in."""
+        at = self.position
+        return super().turned(tables, length) if at is None else tables.at(at)
+
+    def add_positions(self, x: Traced, source: Traced, size: int, length: Dim) -> Traced:
+        """Rows of the table at each token's own position, which padding does not count in."""
+        kind = self.spec.positions
+        added = {
+            "learned": Fill("normal", rsqrt(size)),
+            "sinusoidal": Fill("sinusoidal_halves" if kind.layout == "halves" else "sinusoidal"),
+        }
+        if self.position is None or kind.kind not in added:
+            return super().add_positions(x, source, size, length)
+        rows, fill = kind.max or self.longest[str(length)], added[kind.kind]
+        g = self.g
+        table = g.param("embeddings.positions", self.spec.dtype, rows, size, fill=fill)
+        at = ops.add(self.position, kind.offset) if kind.offset else self.position
+        return cast("Traced", ops.add(x, ops.embedding(at, table)))
+
+    def add_token_types(self, x: Traced, size: int, batch: Dim, length: Dim) -> Traced:
+        """All tokens are of the first type."""
+        types = self.spec.embedding.token_types
+        if self.position is None or types < 2:
+            return super().add_token_types(x, size, batch, length)
+        fill = Fill("normal", rsqrt(size))
+        table = self.g.param("embeddings.token_types", self.spec.dtype, types, size, fill=fill)
+        return cast("Traced", ops.add(x, ops.slice_(table, axis=0, start=0, stop=1)))
+
+
+def _positions(first: Traced, start: Dim, end: Dim) -> Traced:
+    """start .. end - 1 less the padding of each row [batch, end - start]; 0 for the padding."""
+    numbers = ops.slice_(ops.iota(length=end), axis=0, start=start, stop=end)
+    own = ops.sub(numbers, ops.reshape(first, shape=(*first.shape, 1)))
+    return cast("Traced", ops.maximum(own, 0))
+
+
+def _before(numbers: Array, first: Traced) -> Array:
+    """Whether each of the numbers [n] is below `first` [batch]: bool [batch, n]."""
+    return ops.less(numbers, ops.reshape(first, shape=(*first.shape, 1)))

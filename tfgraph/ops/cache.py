@@ -1,0 +1,83 @@
+"""The cache of keys and values, and the rule that lets a kernel write it in place.
+
+A *state* is an input marked `= state()`: what it becomes is the output of the same name. It is read
+by one `cache_append` and by nothing else, so nobody can see it both before and after. May import:
+the core ops, define, infer, ir, errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import TensorType, as_dim
+from tfgraph.ops.define import op
+from tfgraph.ops.elementwise import less, logical_and, logical_not, maximum, minimum, sub, where
+from tfgraph.ops.infer import require_dim, same_dtype
+from tfgraph.ops.movement import iota, reshape, slice_, take
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Dim, DimLike, Graph
+    from tfgraph.ops.array import Array
+
+
+def _cache_append(cache: TensorType, new: TensorType, *, at: Dim) -> TensorType:
+    same_dtype(cache, new)
+    if cache.rank != 3 or new.rank != 3:
+        raise TfgraphError(f"expected [batch, rows, width], got {cache} and {new}")
+    for axis, what in ((0, "batch"), (2, "width")):
+        require_dim(f"the {what} of {new}", new.shape[axis], cache.shape[axis])
+    room = cache.shape[1] - new.shape[1] - at
+    if (at.is_const and int(at) < 0) or (room.is_const and int(room) < 0):
+        raise TfgraphError(f"rows {at} to {at + new.shape[1]} are not rows of {cache}")
+    return cache
+
+
+def _free(cache: TensorType, new: TensorType, **attrs: object) -> Dim:
+    """Moving computes nothing."""
+    return as_dim(0)
+
+
+@op(infer=_cache_append, kind="composite", flops=_free)
+def cache_append(cache: Array, new: Array, /, *, at: DimLike) -> Array:
+    """`cache` [batch, capacity, width] with its rows from `at` on replaced by `new`
+    [batch, rows, width]."""
+    at, capacity, rows = as_dim(at), cache.shape[1], new.shape[1]
+    row = iota(length=capacity)
+    first, end = _number(at), _number(at + rows)
+    inside = logical_and(logical_not(less(row, first)), less(row, end))
+    source = minimum(maximum(sub(row, first), 0), sub(sub(end, first), 1))
+    return where(reshape(inside, shape=(1, capacity, 1)), take(new, source, axis=1), cache)
+
+
+def _number(value: Dim) -> Array:
+    """A size as a tensor i64[1]."""
+    return slice_(iota(length=value + 1), axis=0, start=value, stop=value + 1)
+
+
+def check_states(graph: Graph) -> None:
+    """Raise TfgraphError where a state is read by anything but one cache_append, or where the
+    output of its name is not what that makes of it."""
+    outputs = {output.name: output.value for output in graph.outputs}
+    for item in graph.inputs:
+        fill, state = item.fill, item.value
+        if fill is None or fill.kind != "state":
+            continue
+        readers = graph.users.get(state, ())
+        others = [n for n in readers if n.op != "cache_append" or n.inputs[1:].count(state)]
+        if others or len(readers) != 1:
+            node = (others or readers[1:] or (None,))[0]
+            found = f"%{node.outputs[0].name} = {node.op}" if node else "nothing"
+            raise TfgraphError(
+                f"state {state} is read by {found}: one cache_append reads a state, and only that",
+                node.location if node else fill.location,
+                "read the result of cache_append, which has the old rows and the new ones",
+            )
+        if state in graph.output_values:
+            raise TfgraphError(f"state {state} is an output itself", fill.location)
+        if outputs.get(state.name) != readers[0].output:
+            raise TfgraphError(
+                f"state {state}: the output '{state.name}' is not what cache_append makes of it",
+                readers[0].location,
+                f"return {state.name}={readers[0].output}",
+            )

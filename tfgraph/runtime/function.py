@@ -1,0 +1,118 @@
+"""One function of a loaded artifact: checks what it is given, then runs the compiled program.
+
+May import: numpy, the other files of runtime, errors.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError
+from tfgraph.runtime.ending import Mapped
+from tfgraph.runtime.inputs import check_inputs, refuse_positional
+from tfgraph.runtime.jit import Program, as_tensor
+from tfgraph.runtime.memory import refuse_absurd
+from tfgraph.runtime.outputs import check_out, deliver
+from tfgraph.runtime.runnable import Runnable
+from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Never
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Code:
+    """The program of an artifact and its weights by name, which its functions share."""
+
+    def __init__(self, program: Program, tensors: Mapping[str, Array]) -> None:
+        self.program = program
+        self._places = {name: i for i, name in enumerate(tensors)}
+        self._mapped = Mapped([as_tensor(array) for array in tensors.values()])
+
+    def weights(self, names: Sequence[str]) -> list[Any]:
+        """The weights of these names."""
+        return [self._mapped.tensors[self._places[name]] for name in names]
+
+
+class Loaded:
+    """Holds the code until it is closed. One attribute, so that a call sees it all or, once closed
+    by another thread, nothing."""
+
+    def __init__(self, code: Code | None = None) -> None:
+        self.code = code
+
+
+class Function(Runnable):
+    """A function by its name in the program, and its entry in the manifest."""
+
+    def __init__(
+        self, name: str, target: str, function: str, entry: Mapping[str, Any], loaded: Loaded
+    ) -> None:
+        """`name` is what errors call the model."""
+        self.name, self.target = name, target
+        self.inputs = tuple(_port(p) for p in entry["inputs"])
+        self.outputs = tuple(_port(p) for p in entry["outputs"])
+        self.symbols = {
+            symbol: SymbolRange(s["min"], s["max"], s["example"])
+            for symbol, s in entry["symbols"].items()
+        }
+        self.constraints: tuple[str, ...] = tuple(entry["constraints"])
+        self._function = function
+        self._scalars: list[str] = entry["scalars"]
+        self._weights: list[str] = [w["name"] for w in entry["weights"]]
+        self._memory: int | str = entry.get("memory", 0)
+        self._states = {p.name for p in self.inputs if p.is_state}
+        self._loaded = loaded
+
+    def __call__(
+        self,
+        /,
+        *unnamed: Never,
+        dims: Mapping[str, int] | None = None,
+        out: Any = None,
+        **inputs: Any,
+    ) -> dict[str, Array]:
+        """Run on arrays by input name; the outputs by name. A state is updated in place: its output
+        is the array that was given.
+
+        See `Runnable.__call__`. Raises TfgraphError besides where memory does not suffice, where
+        the model is closed, and in a process that was forked after it was loaded.
+        """
+        refuse_positional(unnamed, self.inputs)
+        code = self._loaded.code
+        if code is None:
+            raise TfgraphError(f"model '{self.name}' is closed")
+        arrays, sizes = check_inputs(self.inputs, self.symbols, self.constraints, inputs, dims)
+        for name in self._states:
+            if not arrays[name].flags.writeable:
+                raise TfgraphError(f"state '{name}' is read-only, and would be written")
+        places = check_out(self.outputs, sizes, arrays, out)
+        refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
+        scalars = [sizes[name] for name in self._scalars]
+        arguments = [*arrays.values(), *scalars, *code.weights(self._weights)]
+        found = code.program.call(self._function, arguments)
+        results = dict(zip((port.name for port in self.outputs), found, strict=True))
+        for name in self._states:
+            _update(arrays[name], results[name])
+            results[name] = arrays[name]
+        return deliver(iter(results.items()), places, out)
+
+
+def _update(state: Array, result: Array) -> None:
+    """Copy what a state became, where the kernels could not write the array itself."""
+    if state.ctypes.data != result.ctypes.data:
+        np.copyto(state, result)
+
+
+def _port(entry: Mapping[str, Any]) -> Port:
+    return Port(
+        entry["name"],
+        entry["dtype"],
+        tuple(entry["shape"]),
+        entry.get("generator", ""),
+        entry.get("limit"),
+    )
