@@ -179,11 +179,11 @@ def merge_qkv(
 
 _CACHED_K, _CACHED_V = (
     call("cache_append", var(f"cache_{name}"), new, shared=True, name=f"append_{name}")
-    for name, new in (("k", _K), ("v", _V))
+    for name, new in (("k", _TURNED_K), ("v", _V))
 )
 
 
-@rule(call("attention", _Q, _CACHED_K, _CACHED_V, opt_mask), near=10**6)
+@rule(call("attention", _TURNED_Q, _CACHED_K, _CACHED_V, opt_mask), near=10**6)
 def merge_qkv_cached(
     x: Any, wq: Any, wk: Any, wv: Any, bq: Any, bk: Any, bv: Any, q: Node, k: Node, v: Node
 ) -> Any:

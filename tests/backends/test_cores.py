@@ -120,7 +120,7 @@ AFFINITY = """if True:
     inputs = model.example({"batch": 4, "seq": 65})
     model(**inputs)
     if sys.argv[2] == "process":
-        assert model._loaded[0].threads == 1
+        assert model._loaded.code.program.threads == 1
         assert set(os_threads()) == before, "one CPU needs no further thread"
         try:
             tfgraph.load(sys.argv[1], threads=2)
@@ -134,7 +134,7 @@ AFFINITY = """if True:
     # A model that is loaded when fewer CPUs are left runs on those, beside one loaded before.
     os.sched_setaffinity(0, one)
     also = tfgraph.load(sys.argv[1])
-    assert also._loaded[0].threads == 1
+    assert also._loaded.code.program.threads == 1
     assert os.sched_getaffinity(0) == one
     want, got = model(**inputs), also(**inputs)
     assert os.sched_getaffinity(0) == one

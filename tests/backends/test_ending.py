@@ -132,7 +132,7 @@ INTERRUPTED = """
         for name, copy in copies.items():
             copy[...] = inputs[name]
         return copies
-    code = model._loaded[0]._code
+    code = model._loaded.code.program._code
     run, log = code.run, []
     def watched(function, args):
         busy.set()

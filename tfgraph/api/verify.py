@@ -139,9 +139,11 @@ def verify_together(
 ) -> Verification:
     """`verify` of each function of a model, those beside `main` with a share of its budget."""
     shares = {name: FLOP_BUDGET * (1 if name == "main" else FUNCTION_SHARE) for name in graphs}
-    return together(
-        {name: verify(runs[name], graphs[name], weights, shares[name]) for name in graphs}
-    )
+    found: dict[str, Verification] = {}
+    for name, graph in graphs.items():
+        own = {p.value.name: weights[p.value.name] for p in graph.params}
+        found[name] = verify(runs[name], graph, own, shares[name])
+    return together(found)
 
 
 def together(functions: Mapping[str, Verification]) -> Verification:
