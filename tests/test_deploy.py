@@ -18,7 +18,7 @@ from helpers.small_model import small_model
 
 import tfgraph
 from tfgraph.backends.base import Target
-from tfgraph.cli.lean import parser
+from tfgraph.cli.lean import generate_parser, run_parser
 from tfgraph.runtime.format import SHARED
 
 if TYPE_CHECKING:
@@ -220,12 +220,12 @@ def test_both_parsers_know_the_same_options() -> None:
     from tfgraph.cli.app import app
 
     command: Any = typer.main.get_command(app)
-    whole = {
-        option for p in command.commands["run"].params for option in (*p.opts, *p.secondary_opts)
-    }
-    lean = {option for action in parser()._actions for option in action.option_strings}
-    of_models = {"--target", "--trace", "--version", "model"}
-    assert lean == whole - of_models - {"--help", "-h"}
+    of_models = {"--target", "--trace", "--version", "model", "artifact"}
+    for verb, made in (("run", run_parser()), ("generate", generate_parser())):
+        known = command.commands[verb].params
+        whole = {option for p in known for option in (*p.opts, *p.secondary_opts)}
+        lean = {option for action in made._actions for option in action.option_strings}
+        assert lean == whole - of_models - {"--help", "-h"}, verb
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,8 @@ GROUPS = {
     "reduction": "Reductions",
     "transformer": "Parts of a Transformer",
     "fused": "Fused, as the passes make them",
+    "rotary": "Rotary positions",
+    "cache": "States",
 }
 MARK = re.compile(r"(?s)(?<=<!-- blocks -->\n).*(?=<!-- end of blocks -->)")
 
