@@ -39,6 +39,7 @@ POINTS: tuple[dict[str, int], ...] = (
 _ULPS = 1  # operands are moved by as many units of float32's rounding error, 2^-24
 _RUNS = 3
 _SLACK = 8  # the moves are random, the worst case is not
+_UNDERFLOW = 2.0**-126  # the least normal number of float32
 
 
 def merge(cases: Sequence[Case]) -> Graph:
@@ -144,7 +145,7 @@ def _sensitivity(
     got: NDArray,
 ) -> float:
     """How far rounding may move the graph's output; 0 where it is not of floats, or where the two
-    are not finite at the same places."""
+    are not finite at the same places. A result below the least normal number may as well be lost."""
     if want.shape != got.shape or want.dtype != got.dtype or want.dtype.kind != "f":
         return 0.0
     if not np.array_equal(np.isfinite(want), np.isfinite(got)):
@@ -157,7 +158,7 @@ def _sensitivity(
     with np.errstate(all="ignore"):
         moves = [np.abs(_moved(graph, given, sizes, seed) - exact) for seed in range(_RUNS)]
     finite = np.isfinite(want)
-    return _SLACK * max(float(np.max(move[finite], initial=0)) for move in moves)
+    return _UNDERFLOW + _SLACK * max(float(np.max(move[finite], initial=0)) for move in moves)
 
 
 def untold(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
