@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,10 +24,6 @@ from tfgraph.passes import PassReport
 from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
-
-if TYPE_CHECKING:
-    from tfgraph.runtime.generate import Generation
-    from tfgraph.runtime.state import State
 
 NDArray = np.ndarray[Any, Any]
 Weights = Mapping[str, NDArray]
@@ -45,75 +41,8 @@ class Target:
     shared: bool = False
 
 
-class Executable(Protocol):
-    """A compiled graph. `dims` gives sizes of symbols that no input's shape tells. All but the call
-    is in `tfgraph.runtime.runnable.Runnable`, to derive from."""
-
-    @property
-    def name(self) -> str:
-        """The graph's name."""
-        ...
-
-    @property
-    def inputs(self) -> tuple[Port, ...]:
-        """The inputs."""
-        ...
-
-    @property
-    def outputs(self) -> tuple[Port, ...]:
-        """The outputs."""
-        ...
-
-    @property
-    def functions(self) -> Mapping[str, Runnable]:
-        """The other functions of the model, by name."""
-        ...
-
-    @property
-    def symbols(self) -> Mapping[str, SymbolRange]:
-        """The symbolic sizes with their ranges."""
-        ...
-
-    def __call__(
-        self,
-        /,
-        *,
-        dims: Mapping[str, int] | None = None,
-        out: Any = None,
-        **inputs: Any,
-    ) -> dict[str, NDArray]:
-        """Outputs by name, those in `out` written there; see `Runnable.__call__`."""
-        ...
-
-    def example(self, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, NDArray]:
-        """Inputs to try it on, at the example sizes unless `dims` says others."""
-        ...
-
-    def sizes(self, dims: Mapping[str, int] | None = None) -> dict[str, int]:
-        """The example size of each symbol, with those in `dims` instead."""
-        ...
-
-    def new_state(
-        self,
-        batch: int = 1,
-        *,
-        first: Sequence[int] | None = None,
-        sources: Sequence[Sequence[int]] | None = None,
-    ) -> State:
-        """What generation keeps between steps; see `Runnable.new_state`."""
-        ...
-
-    def generate(self, *args: Any, **options: Any) -> Generation:
-        """The tokens behind a prompt; its arguments are those of `Runnable.generate`."""
-        ...
-
-    def close(self) -> None:
-        """Free what it holds; leaving a `with` block does."""
-        ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
+Executable = Runnable
+"""A compiled graph: a callable from inputs by name to outputs by name."""
 
 
 class Backend(ABC):

@@ -144,8 +144,8 @@ def _sensitivity(
     want: NDArray,
     got: NDArray,
 ) -> float:
-    """How far rounding may move the graph's output; 0 where it is not of floats, or where the two
-    are not finite at the same places. A result below the least normal number may as well be lost."""
+    """How far rounding, and underflow of the result, may move the graph's output; 0 where it is not
+    of floats, or where the two are not finite at the same places."""
     if want.shape != got.shape or want.dtype != got.dtype or want.dtype.kind != "f":
         return 0.0
     if not np.array_equal(np.isfinite(want), np.isfinite(got)):
