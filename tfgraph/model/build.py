@@ -94,16 +94,7 @@ class Assembly:
             begun = g.input("decoder_x", spec.dtype, batch, target, spec.width)
         table = self.table() if spec.embedding.shared else None
 
-        with g.scope("encoder"):
-            own = self.table() if table is None else table
-            encoded = blocks.encoder_states(
-                self.embed(source, own, batch, seq),
-                spec.layers,
-                self.layer(seq),
-                mask=self.biased(mask, decodes=False),
-                share=spec.share_layers,
-                final_norm=spec.final_norm,
-            )
+        encoded = self.encoder_states(source, table, mask, batch, seq)
         with g.scope("decoder"):
             own = self.table() if table is None else table
             decoded = blocks.decoder_states(
@@ -123,6 +114,22 @@ class Assembly:
             for part, states in (("encoder", encoded), ("decoder", decoded)):
                 for i, state in enumerate(states):
                     g.output(f"{part}.hidden.{i}", state)
+
+    def encoder_states(
+        self, source: Traced, table: Traced | None, mask: Mask | None, batch: Dim, seq: Dim
+    ) -> list[Traced]:
+        """The states of the encoder before a decoder; `table` is the one that both share."""
+        spec = self.spec
+        with self.g.scope("encoder"):
+            own = self.table() if table is None else table
+            return blocks.encoder_states(
+                self.embed(source, own, batch, seq),
+                spec.layers,
+                self.layer(seq),
+                mask=self.biased(mask, decodes=False),
+                share=spec.share_layers,
+                final_norm=spec.final_norm,
+            )
 
     def size(self, name: str) -> Dim:
         """Declare a symbol with its range."""

@@ -111,16 +111,7 @@ class Step(Assembly):
         ids = self.ids("input_ids", batch, seq)
         mask = self.mask(batch, seq)
         shared = self.table() if spec.embedding.shared else None
-        with g.scope("encoder"):
-            table = self.table() if shared is None else shared
-            encoded = blocks.encoder(
-                self.embed(ids, table, batch, seq),
-                spec.layers,
-                self.layer(seq),
-                mask=self.biased(mask, decodes=False),
-                share=spec.share_layers,
-                final_norm=spec.final_norm,
-            )
+        encoded = self.encoder_states(ids, shared, mask, batch, seq)[-1]
         with g.scope("decoder"):
             layer = self.layer(seq)
             made = blocks.project_memory(encoded, spec.layers, layer, share=spec.share_layers)
