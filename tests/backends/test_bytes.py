@@ -231,7 +231,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
             (KeyError("boo"), "KeyError: 'boo'"),
             (IndexError("far"), "IndexError: far"),
             (ZeroDivisionError("by"), "ZeroDivisionError: by"),
-            (NotImplementedError("not yet"), "not yet"),
+            (NotImplementedError("no such device"), "no such device"),
         )
     ),
     ("x", Foreign(X, ()), f"{UNREADABLE}IndexError: tuple index out of range", AS_NUMPY),

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.tolerance import assert_close
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,7 +62,7 @@ def test_the_distribution_is_that_of_the_formulas(
     seen = [token for token in seen if token < len(logits)]
     got = probabilities(np.array(logits, np.float32), seen, how)
     assert got.dtype == np.float64
-    np.testing.assert_allclose(got, plain(logits, seen, how), rtol=1e-12, atol=0)
+    assert_close(got, plain(logits, seen, how), length=len(logits), dtype="float64")
 
 
 def test_what_each_option_leaves() -> None:
