@@ -11,7 +11,7 @@ from helpers.processes import python
 
 import tfgraph
 from tfgraph.errors import TfgraphError
-from tfgraph.runtime import cores
+from tfgraph.runtime import cores, launchers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,3 +145,15 @@ AFFINITY = """if True:
 @pytest.mark.parametrize("pinned", ["process", "later"])
 def test_the_affinity_of_the_process_is_respected(artifact: Path, pinned: str) -> None:
     assert python(AFFINITY, str(artifact), pinned) == "done\n"
+
+
+def test_launchers_of_other_cpus_are_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a machine with two CPUs: nothing is started before the first call."""
+    monkeypatch.setattr(launchers, "_made", {})
+    served = []
+    for allowed in ([0, 1], [0, 1], [2, 3]):
+        monkeypatch.setattr(launchers, "available_cores", lambda found=allowed: found)
+        served.append(launchers.launchers(2).__self__)  # type: ignore[attr-defined]
+    assert served[0] is served[1]
+    assert served[2] is not served[0]
+    assert [one._cores for one in served[1:]] == [[0, 1], [2, 3]]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shlex
 import shutil
 from pathlib import Path
@@ -244,3 +245,12 @@ def test_the_format_is_that_of_the_text_of_the_manifest(artifact: Path) -> None:
     manifest = json.loads((artifact / layout.MANIFEST).read_text())
     assert (manifest["format"], manifest["tools"]["tfgraph"]) == (layout.VERSION, VERSION)
     assert {"sha256", "target", "command"} <= set(manifest)
+
+
+@pytest.mark.parametrize("name", [layout.GRAPH, layout.PASSES, layout.GRAPH_BEFORE])
+def test_files_beside_the_weights_are_hashed_in_any_case(copy: Path, name: str) -> None:
+    data = bytearray((copy / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / name).write_bytes(data)
+    with pytest.raises(TfgraphError, match=re.escape(str(copy / name))):
+        tfgraph.load(copy, verify_weights=False)

@@ -12,6 +12,7 @@ from helpers.foreign import Foreign
 import tfgraph
 from tfgraph import ops
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime import outputs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -273,3 +274,22 @@ def test_an_input_may_be_called_self(backend: str) -> None:
     with tfgraph.compile(g.build(), backend) as model:
         found: Any = model(self=np.array([-1, 2], np.float32))
     np.testing.assert_array_equal(found["out"], [0, 2])
+
+
+def test_what_cannot_be_told_apart_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not taken for apart: two windows whose overlap NumPy would have to search for."""
+    monkeypatch.setattr(outputs, "_PATIENCE", 1)
+    memory = np.zeros(4096, np.float32)
+    strides = [tuple(4 * n for n in steps) for steps in ((299, 37, 5), (293, 41, 7))]
+    first, second = (
+        np.lib.stride_tricks.as_strided(memory[start:], (3, 4, 5), s)
+        for start, s in zip((0, 3), strides, strict=True)
+    )
+    with ops.graph("g") as g:
+        x = g.input("x", "f32", 3, 4, 5)
+        g.output("y", x * 2)
+        g.output("z", x * 3)
+    with tfgraph.compile(g.build(), "numpy") as two, pytest.raises(TfgraphError) as caught:
+        two(x=np.ones((3, 4, 5), np.float32), out={"y": first, "z": second})
+    assert "may share" in str(caught.value)
+    assert not memory.any()

@@ -329,3 +329,24 @@ def test_a_reader_never_meets_half_of_two_writers(tmp_path: Path, seconds: int) 
     assert min(rounds) > 5
     assert min(met.values()) > 0
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0.tfgraph", "1.tfgraph", "out.tfgraph"]
+
+
+def test_all_is_on_the_disk_before_and_after_the_name(
+    tmp_path: Path, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and folder before it is named; then the folder that holds the name."""
+    done: list[tuple[str, bool]] = []
+
+    def fsync(descriptor: int) -> None:
+        final = (tmp_path / "out.tfgraph").exists()
+        done.append((os.readlink(f"/proc/self/fd/{descriptor}"), final))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write(tmp_path, built)
+    (staged,) = {name for name, _ in done if name.endswith(".partial")}
+    inside = {
+        f"{staged}/{path.relative_to(tmp_path / 'out.tfgraph')}"
+        for path in (tmp_path / "out.tfgraph").rglob("*")
+    }
+    assert {name for name, named in done if not named} == {staged, *inside}
+    assert [name for name, named in done if named] == [str(tmp_path)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 import tfgraph
@@ -9,6 +11,9 @@ from tfgraph import ops
 from tfgraph.backends.base import input_ports
 from tfgraph.ir import Fill, exact
 from tfgraph.ir.mask import causal, dense, padding, prefix, segments
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def test_each_use_asks_for_examples_that_tell_wrong_from_right() -> None:
@@ -64,3 +69,17 @@ def test_a_mask_that_is_lost_fails_verification(kind: object) -> None:
     with tfgraph.compile(wrong, "numpy") as model:
         assert tfgraph.verify(model, right, {}).ok is False
         assert tfgraph.verify(model, wrong, {}).ok
+
+
+def test_an_artifact_keeps_the_generator_of_an_input_that_a_pass_drops(tmp_path: Path) -> None:
+    with tfgraph.graph("g") as g:
+        x, ids = g.input("x", "f32", "n", 8), g.input("ids", "i64", "n")
+        ops.add(x, ops.embedding(ids, g.param("table", "f32", 11, 8)))  # nobody reads it
+        g.output("y", x * 2)
+    built = tfgraph.build(g.build(), "cpu", tmp_path / "g.tfgraph", passes="dce", check=False)
+    assert built.artifact is not None
+    with tfgraph.load(built.artifact) as model:
+        assert {port.name: port.fill for port in model.inputs} == {
+            "x": "normal(1)",
+            "ids": "ids(11)",
+        }
