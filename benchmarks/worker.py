@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +23,14 @@ from workloads import ARTIFACT, PROBE, WEIGHTS, WORKLOADS, NDArray, Workload
 Forward = Callable[[], NDArray]
 
 
-def numpy_side(folder: Path, workload: Workload, threads: int) -> Forward:
-    """numpy_bert.py; BLAS takes its threads from the environment."""
+def numpy_side(folder: Path, workload: Workload, threads: int, plain: bool = False) -> Forward:
+    """numpy_bert.py, or numpy_plain.py; BLAS takes its threads from the environment."""
     from numpy_bert import Bert, Config
-
-    config = Config(workload.layers, workload.width, workload.heads, workload.ffn)
-    with np.load(folder / WEIGHTS) as weights:
-        model = Bert(config, weights)
-    inputs = workload.inputs()
-    return lambda: model(*inputs.values())
-
-
-def plain_side(folder: Path, workload: Workload, threads: int) -> Forward:
-    """numpy_plain.py, likewise."""
-    from numpy_bert import Config
     from numpy_plain import PlainBert
 
     config = Config(workload.layers, workload.width, workload.heads, workload.ffn)
     with np.load(folder / WEIGHTS) as weights:
-        model = PlainBert(config, weights)
+        model = (PlainBert if plain else Bert)(config, weights)
     inputs = workload.inputs()
     return lambda: model(*inputs.values())
 
@@ -69,7 +59,7 @@ def peak_side(folder: Path, workload: Workload, threads: int) -> Forward:
 
 SIDES = {
     "numpy": numpy_side,
-    "numpy-plain": plain_side,
+    "numpy-plain": partial(numpy_side, plain=True),
     "tfgraph": tfgraph_side,
     "peak": peak_side,
 }

@@ -27,6 +27,11 @@ class Difference:
     ok: bool
     worst_index: tuple[int, ...]
 
+    @property
+    def severity(self) -> float:
+        """How many times its bound, to order differences; the difference itself where that is 0."""
+        return self.max_abs / self.bound if self.bound else self.max_abs
+
     def to_json(self) -> dict[str, Any]:
         """The object in `--json`; what is not a number is null."""
         finite = {k: v if np.isfinite(v) else None for k, v in self._numbers().items()}

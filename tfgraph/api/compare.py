@@ -105,7 +105,7 @@ class Comparison:
         rows = [("value", "max abs", "<= bound", "", "op", "place")]
         named = {d.name for d in self.outputs}
         inner = [d for d in self.intermediates if d.name not in named]
-        worst = sorted(inner, key=_severity, reverse=True)[:5]
+        worst = sorted(inner, key=lambda d: d.severity, reverse=True)[:5]
         labels = [f"output {d.name}" for d in self.outputs] + [f"%{d.name}" for d in worst]
         for label, d in zip(labels, (*self.outputs, *worst), strict=True):
             verdict = "ok" if d.ok else f"differs at {list(d.worst_index)}"
@@ -291,12 +291,6 @@ def _isolated(
     finally:
         executable.close()
     return difference(value.name, a.values[value.name], result["result"]).max_abs
-
-
-def _severity(d: Difference) -> float:
-    if not np.isfinite(d.max_abs):
-        return np.inf
-    return d.max_abs / d.bound if d.bound else d.max_abs
 
 
 def _finite(number: float | None) -> float | None:

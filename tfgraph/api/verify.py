@@ -121,7 +121,7 @@ def verify(
         got = executable(dims=_extra(executable, sizes), **inputs)
         for name, array in expected.items():
             found = difference(name, array, got[name])
-            if name not in worst or _severity(found) > _severity(worst[name][0]):
+            if name not in worst or found.severity > worst[name][0].severity:
                 worst[name] = found, seed
             if array.dtype.kind == "f" and np.isnan(array).any():
                 shown = ", ".join(f"{n}={size}" for n, size in sizes.items())
@@ -227,7 +227,3 @@ def _extra(executable: Executable, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes that no input's shape tells."""
     told = {d for port in executable.inputs for d in port.shape}
     return {name: size for name, size in sizes.items() if name not in told}
-
-
-def _severity(d: Difference) -> float:
-    return np.inf if not np.isfinite(d.max_abs) else d.max_abs / d.bound if d.bound else d.max_abs

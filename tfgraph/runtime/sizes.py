@@ -156,14 +156,19 @@ def _solve_all(
     source: dict[str, str],
 ) -> None:
     """Add the sizes that follow from others, until there are no more."""
+    sums = [
+        (dim, size, f"axis {axis} of '{port.name}'")
+        for port in inputs
+        for axis, (dim, size) in enumerate(zip(port.shape, shapes[port.name], strict=True))
+        if isinstance(dim, str) and not dim.isidentifier()
+    ]
     known = -1
-    while known < len(sizes):
+    while sums and known < len(sizes):
         known = len(sizes)
-        for port in inputs:
-            for axis, (dim, size) in enumerate(zip(port.shape, shapes[port.name], strict=True)):
-                found = _solve(dim, size, sizes)
-                sizes |= found
-                source |= dict.fromkeys(found, f"axis {axis} of '{port.name}'")
+        for dim, size, here in sums:
+            found = _solve(dim, size, sizes)
+            sizes |= found
+            source |= dict.fromkeys(found, here)
 
 
 def _checked(
@@ -193,10 +198,10 @@ def _checked(
     return sizes
 
 
-def _solve(dim: int | str, size: int, sizes: Mapping[str, int]) -> dict[str, int]:
+def _solve(dim: str, size: int, sizes: Mapping[str, int]) -> dict[str, int]:
     """The one symbol of `dim` that is not known yet, where dim = a symbol + b: `past + seq` gives
     past once seq is known. Whether dim is of that form shows when its size is checked."""
-    unknown = set(_SYMBOL.findall(str(dim))) - set(sizes)
+    unknown = set(_SYMBOL.findall(dim)) - set(sizes)
     if len(unknown) != 1:
         return {}
     (name,) = unknown
