@@ -207,6 +207,17 @@ def merge_kv(x: Any, wk: Any, wv: Any, bk: Any, bv: Any, k: Node, v: Node) -> An
 def _merge(x: Any, parts: list[tuple[Node, Any, Any]]) -> Any:
     if len({node.outputs for node, _, _ in parts}) < len(parts):
         raise NoMatch("two of Q, K and V are the same linear")
+    merged = _joined(x, parts)
+    start = as_dim(0)
+    windows: dict[Node, Any] = {}
+    for node, w, _ in parts:
+        windows[node] = slice_(merged, axis=-1, start=start, stop=start + w.shape[1])
+        start = start + w.shape[1]
+    return windows
+
+
+def _joined(x: Any, parts: list[tuple[Node, Any, Any]]) -> Any:
+    """The results of linears of x side by side, as one linear."""
     weight = concat(*(w for _, w, _ in parts), axis=1)
     bias = None
     if any(b is not None for _, _, b in parts):
@@ -215,13 +226,16 @@ def _merge(x: Any, parts: list[tuple[Node, Any, Any]]) -> Any:
             for _, w, b in parts
         ]
         bias = concat(*rows, axis=0)
-    merged = linear(x, weight, bias)
-    start = as_dim(0)
-    windows: dict[Node, Any] = {}
-    for node, w, _ in parts:
-        windows[node] = slice_(merged, axis=-1, start=start, stop=start + w.shape[1])
-        start = start + w.shape[1]
-    return windows
+    return linear(x, weight, bias)
+
+
+@rule(call("concat", _MEMORY_K, _MEMORY_V, name="joined"), near=10**6)
+def merge_joined(x: Any, wk: Any, wv: Any, bk: Any, bv: Any, k: Node, v: Node, joined: Node) -> Any:
+    """Two linears of one tensor, side by side -> one linear: the K and V that steps of generation
+    are given, with the weights that `merge_kv` makes."""
+    if joined.attrs["axis"] not in (-1, joined.output.type.rank - 1):
+        raise NoMatch("they are not joined along the last axis")
+    return _joined(x, [(k, wk, bk), (v, wv, bv)])
 
 
 _PRODUCT_K, _PRODUCT_V = (
@@ -264,4 +278,10 @@ class MergeProjections(RulePass):
     """The projections that feed one attention from one tensor become one linear."""
 
     name = "merge-projections"
-    rules: ClassVar[list[Rule]] = [merge_qkv, merge_qkv_cached, merge_kv, merge_products]
+    rules: ClassVar[list[Rule]] = [
+        merge_qkv,
+        merge_qkv_cached,
+        merge_kv,
+        merge_joined,
+        merge_products,
+    ]

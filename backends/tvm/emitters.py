@@ -55,7 +55,10 @@ def lower(
     functions: Mapping[str, Graph] | None = None,
 ) -> Lowered:
     """Lower a graph as `main`, and other functions by name, with the kernels of a target."""
-    module = Module(weights, kernels)
+    graphs = [graph, *(functions or {}).values()]
+    linears = ((g, n) for g in graphs for n in g.nodes if n.op in ("linear", "linear_activation"))
+    tied = (tied_table(g, node.inputs[1]) for g, node in linears)
+    module = Module(weights, kernels, frozenset(t for t in tied if t is not None))
     main = Lowering(graph, module).run()
     others = {name: Lowering(g, module).run(name) for name, g in (functions or {}).items()}
     return module.finish(main, others)
@@ -84,11 +87,32 @@ def linear(low: Lowering, node: Node) -> None:
         lambda: low.kernels.linear(k, n, bool(bias), activation),  # type: ignore[arg-type]
         node.op if activation is None else f"linear_{activation}",
     )
-    packed = low.weight(weight, *low.kernels.packed(k, n), low.kernels.pack)
+    table = tied_table(low.graph, weight)
+    packed = (
+        low.weight(weight, *low.kernels.packed(k, n), low.kernels.pack)
+        if table is None
+        else tied_weight(low, table)
+    )
     rows = product(x.type.shape[:-1])
     arguments = [low.rows(x), packed, *(low.value(b) for b in bias)]
     (y,) = low.call(kernel, arguments, [tensor("f32", rows, n)])
     low.put_rows(node.output, y)
+
+
+def tied_table(graph: Graph, weight: Value) -> Value | None:
+    """The parameter [n, k] whose transpose a weight [k, n] is: the table of a tied head."""
+    node = graph.producer.get(weight)
+    if node is None or node.op != "transpose" or list(node.attrs["perm"]) != [1, 0]:  # type: ignore[arg-type]
+        return None
+    return node.inputs[0] if node.inputs[0] in graph.param_values else None
+
+
+def tied_weight(low: Lowering, table: Value) -> Any:
+    """The transpose of a parameter [n, k] as `linear` reads it."""
+    n, k = (int(d) for d in table.type.shape)
+    layout, shape = low.kernels.packed(k, n)
+    pack = low.kernels.pack
+    return low.weight(table, f"transposed-{layout}", shape, lambda array: pack(array.T))
 
 
 @emitter("matmul", "weighted_sum", when=_float32)

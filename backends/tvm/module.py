@@ -56,10 +56,14 @@ class Lowered:
 class Module:
     """A Relax module that is being made: one `Lowering` a graph adds a function to it."""
 
-    def __init__(self, weights: Mapping[str, NDArray], kernels: Kernels) -> None:
+    def __init__(
+        self, weights: Mapping[str, NDArray], kernels: Kernels, tied: frozenset[Value] = frozenset()
+    ) -> None:
         self.builder: Any = relax.BlockBuilder()
         self.kernels = kernels
         self.arrays = weights
+        self.tied = tied
+        """The parameters that a linear of any function reads transposed."""
         self.calls: dict[str, list[Node]] = {}
         """The nodes for which each kernel is called."""
         self._made: dict[Any, Any] = {}

@@ -67,7 +67,7 @@ def test_an_encoder_decoder_translates(tfgraph: Callable[..., Any], tmp_path: Pa
     compiling = tfgraph("compile", "t.yaml", "-o", "t.tfgraph", "--json")
     assert compiling.json["verify"]["ok"] is True
     names = {output["name"] for output in compiling.json["verify"]["outputs"]}
-    assert {"logits", "step: logits", "step: layers.1.v", "encode: memory.0.k"} <= names
+    assert {"logits", "step: logits", "step: layers.1.v", "encode: memory.0"} <= names
     line = ("generate", "t.tfgraph", *IDS, "--max-tokens", 5, "--check-cache", "--json")
     found = tfgraph(*line, "--prefix", "0,3").json
     want = compiled("encoder-decoder").generate([5, 6, 7], max_tokens=5, prefix=[0, 3])

@@ -230,3 +230,31 @@ def test_a_product_of_two_inputs_is_no_near_miss() -> None:
         g.output("y", ops.attention(x @ w, x @ w, x @ w, heads=2, kv_heads=2, scale=1))
     _, (report,) = run_pipeline(g.build(), [PASSES["merge-projections"]()])
     assert report.declined == ()
+
+
+@pytest.mark.parametrize(("axis", "applied"), [(-1, 1), (2, 1), (1, 0), (0, 0)])
+@pytest.mark.parametrize("biases", ["", "k", "kv"])
+def test_linears_side_by_side_are_one(axis: int, applied: int, biases: str) -> None:
+    rng = np.random.default_rng(0)
+    with ops.graph("g") as g:
+        x = g.input("x", "f32", 2, 3, 8)
+        made = [
+            ops.linear(
+                x,
+                g.param(f"w{n}", "f32", 8, 4),
+                g.param(f"b{n}", "f32", 4) if n in biases else None,
+            )
+            for n in "kv"
+        ]
+        g.output("y", ops.concat(*made, axis=axis))
+    graph = g.build()
+    result, (report,) = run_pipeline(graph, [PASSES["merge-projections"]()])
+    assert report.applied.get("merge-joined", 0) == applied
+    assert ops_of(result).count("linear") == 2 - applied
+    values = [i.value for i in graph.inputs] + [p.value for p in graph.params]
+    arrays = {
+        v.name: rng.standard_normal(tuple(map(int, v.type.shape))).astype(np.float32)
+        for v in values
+    }
+    want, got = run_graph(graph, arrays), run_graph(result, arrays)
+    assert_close(got["y"], want["y"], length=8, name="y")

@@ -116,8 +116,7 @@ class Step(Assembly):
             layer = self.layer(seq)
             made = blocks.project_memory(encoded, spec.layers, layer, share=spec.share_layers)
         for i, pair in enumerate(made):
-            for part, value in zip("kv", pair, strict=True):
-                g.output(f"memory.{i}.{part}", value)
+            g.output(f"memory.{i}", cast("Traced", ops.concat(*pair, axis=-1)))
 
     def lengths(self, name: str) -> tuple[Dim, Dim, Dim]:
         """The symbols seq <= end <= capacity; the whole model calls its length `name`."""
@@ -144,13 +143,13 @@ class Step(Assembly):
         kv_heads = spec.kv_heads or heads_of(spec)
         size = spec.head_size or spec.width // heads_of(spec)
         value_size = spec.attention.value_size or size
-        made = [
-            (
-                g.input(f"memory.{i}.k", spec.dtype, batch, source, kv_heads * size),
-                g.input(f"memory.{i}.v", spec.dtype, batch, source, kv_heads * value_size),
-            )
-            for i in range(spec.layers)
-        ]
+        keys, width = kv_heads * size, kv_heads * (size + value_size)
+        made: list[tuple[Traced, Traced]] = []
+        for i in range(spec.layers):
+            both = g.input(f"memory.{i}", spec.dtype, batch, source, width)
+            k = ops.slice_(both, axis=-1, start=0, stop=keys)
+            v = ops.slice_(both, axis=-1, start=keys, stop=width)
+            made.append((cast("Traced", k), cast("Traced", v)))
         return made, self.mask(batch, source)
 
     def turned(self, tables: blocks.Rotary, length: Dim) -> blocks.Rotary:

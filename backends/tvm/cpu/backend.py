@@ -24,6 +24,7 @@ from tfgraph.backends.tvm.build import build_objects
 
 # Registers its emitter.
 from tfgraph.backends.tvm.cpu import cache as _cache  # noqa: F401 # pyright: ignore[reportUnusedImport]
+from tfgraph.backends.tvm.cpu import embedding as _embedding  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
 from tfgraph.backends.tvm.cpu.source import kernel_sources
 from tfgraph.backends.tvm.emitters import lower
