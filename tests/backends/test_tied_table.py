@@ -82,4 +82,4 @@ def test_each_parameter_is_stored_once(name: str, tmp_path: Path) -> None:
     folder = tfgraph.build(model(name), "cpu", tmp_path / "m.tfgraph", check=False).artifact
     assert folder is not None
     stored = [source for _, sources in weights_of(folder).values() for source in sources]
-    assert sorted(stored) == sorted({p.name for p in model(name).graph.params})
+    assert sorted(stored) == sorted({p.value.name for p in model(name).graph.params})
