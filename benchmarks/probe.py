@@ -1,4 +1,4 @@
-"""The most this CPU can do: a kernel of fused multiply-adds that never waits for memory.
+"""The most this CPU can do: multiply-adds that never wait for memory, and reading memory.
 
 Shares of peak are meant relative to it, measured in the same run. May import: tfgraph.
 """
@@ -6,9 +6,10 @@ Shares of peak are meant relative to it, measured in the same run. May import: t
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,48 +19,90 @@ if TYPE_CHECKING:
 CHUNKS, STEPS, CHAINS = 8, 100_000, 16
 """Parallel chunks; multiply-adds in a chain; chains, enough to hide the latency of each step."""
 
+READ_FLOATS = 1 << 26
+"""256 MiB, more than caches hold."""
+
 
 def compile_probe(path: Path) -> None:
-    """Write the kernel's object files into the folder `path`."""
+    """Write the kernels' object files into the folder `path`."""
     from tvm import relax
-    from tvm.tirx.script import builder as T
 
     from tfgraph.backends.tvm.build import build_objects
-    from tfgraph.backends.tvm.cpu.emit import argument, body, function, hold, load, loop, store
-    from tfgraph.backends.tvm.cpu.vector_math import fma
     from tfgraph.backends.tvm.target import cpu_machine
 
     machine = cpu_machine()
     chains = min(CHAINS, machine.registers - 4)
-    lanes, width = machine.lanes, chains * machine.lanes
-    with function("fma_probe") as kernel:
-        x, y = argument("x", (CHUNKS * width,)), argument("y", (CHUNKS * width,))
-        with body(), T.parallel(CHUNKS) as chunk:
-            sums = [T.alloc_buffer((lanes,), "float32") for _ in range(chains)]
-            for i, chain in enumerate(sums):
-                store(chain, 0, load(x, chunk * width + i * lanes, lanes))
-            factor = hold(load(x, chunk * width, lanes))
-            with loop(STEPS):
-                for chain in sums:
-                    store(chain, 0, fma(load(chain, 0, lanes), factor, factor))
-            for i, chain in enumerate(sums):
-                store(y, chunk * width + i * lanes, load(chain, 0, lanes))
+    width = chains * machine.lanes
     builder = relax.BlockBuilder()
-    called = builder.add_func(kernel.get().without_attr("global_symbol"), "fma_probe")
-    type_ = relax.TensorType((CHUNKS * width,), "float32")
-    given = relax.Var("x", type_)
-    with builder.function("main", [given]):
-        with builder.dataflow():
-            made = builder.emit_output(relax.call_tir(called, [given], type_))
-        builder.emit_func_output(made)
+    kernels = {
+        "multiply_add": (_multiply_add(chains, machine.lanes), CHUNKS * width),
+        "read": (_read(chains, machine.lanes), READ_FLOATS),
+    }
+    for name, (kernel, size) in kernels.items():
+        called = builder.add_func(kernel.without_attr("global_symbol"), f"{name}_kernel")
+        given = relax.Var("x", relax.TensorType((size,), "float32"))
+        with builder.function(name, [given]):
+            with builder.dataflow():
+                result = relax.TensorType((CHUNKS * width,), "float32")
+                made = builder.emit_output(relax.call_tir(called, [given], result))
+            builder.emit_func_output(made)
     path.mkdir(parents=True, exist_ok=True)
     for i, data in enumerate(build_objects(builder.get(), machine)):
         (path / f"{i}.o").write_bytes(data)
     (path / "width").write_text(str(width))
 
 
+def _multiply_add(chains: int, lanes: int) -> Any:
+    """`chains` independent chains of x = x f + f in each chunk."""
+    from tfgraph.backends.tvm.cpu.emit import hold, load
+    from tfgraph.backends.tvm.cpu.vector_math import fma
+
+    def step(x: Any, chunk: Any, _: Any) -> Callable[[Any, int], Any]:
+        factor = hold(load(x, chunk * chains * lanes, lanes))
+        return lambda chain, i: fma(load(chain, 0, lanes), factor, factor)
+
+    return _chains("multiply_add", chains, lanes, CHUNKS * chains * lanes, STEPS, step)
+
+
+def _read(chains: int, lanes: int) -> Any:
+    """The sum of each chunk's share of the array."""
+    from tfgraph.backends.tvm.cpu.emit import load
+
+    steps = READ_FLOATS // (CHUNKS * chains * lanes)
+
+    def step(x: Any, chunk: Any, n: Any) -> Callable[[Any, int], Any]:
+        start = (chunk * steps + n) * (chains * lanes)
+        return lambda chain, i: load(chain, 0, lanes) + load(x, start + i * lanes, lanes)
+
+    return _chains("read", chains, lanes, READ_FLOATS, steps, step)
+
+
+def _chains(
+    name: str, chains: int, lanes: int, size: int, steps: int, step: Callable[..., Any]
+) -> Any:
+    """y = the sums of `chains` vectors in each chunk, each changed `steps` times."""
+    from tvm.tirx.script import builder as T
+
+    from tfgraph.backends.tvm.cpu.emit import argument, body, function, load, loop, store
+
+    width = chains * lanes
+    with function(name) as kernel:
+        x, y = argument("x", (size,)), argument("y", (CHUNKS * width,))
+        with body(), T.parallel(CHUNKS) as chunk:
+            sums = [T.alloc_buffer((lanes,), "float32") for _ in range(chains)]
+            for i, chain in enumerate(sums):
+                store(chain, 0, load(x, chunk * width + i * lanes, lanes))
+            with loop(steps) as n:
+                changed = step(x, chunk, n)
+                for i, chain in enumerate(sums):
+                    store(chain, 0, changed(chain, i))
+            for i, chain in enumerate(sums):
+                store(y, chunk * width + i * lanes, load(chain, 0, lanes))
+    return kernel.get()
+
+
 class Probe:
-    """The compiled kernel: `measure` gives GFLOP/s."""
+    """The compiled kernels."""
 
     def __init__(self, path: Path, threads: int) -> None:
         from tfgraph.runtime.jit import Program
@@ -67,25 +110,19 @@ class Probe:
         files = sorted(path.glob("*.o"))
         self._program: Program = Program([f.read_bytes() for f in files], threads)
         self._width = int((path / "width").read_text())
-        self._x = np.full(CHUNKS * self._width, 0.5, np.float32)
 
-    @property
-    def flops(self) -> int:
-        """Operations of one call, a multiply-add as two."""
-        return 2 * CHUNKS * STEPS * self._width
+    def limit(self, kernel: str) -> tuple[Callable[[], object], int]:
+        """A kernel to call, some milliseconds, and its operations (a multiply-add as two), or the
+        bytes that it reads."""
+        from tfgraph.runtime.arrays import aligned_empty
 
-    def __call__(self) -> None:
-        """One call, some milliseconds."""
-        self._program.call("main", [self._x])
-
-    def measure(self, calls: int = 5) -> float:
-        """GFLOP/s of the fastest call."""
-        times: list[float] = []
-        for _ in range(calls):
-            start = time.perf_counter()
-            self()
-            times.append(time.perf_counter() - start)
-        return self.flops / min(times) / 1e9
+        if kernel == "multiply_add":
+            size, amount = CHUNKS * self._width, 2 * CHUNKS * STEPS * self._width
+        else:
+            size, amount = READ_FLOATS, 4 * READ_FLOATS
+        x = aligned_empty((size,), np.dtype(np.float32))  # else it would be copied
+        x.fill(0.5)
+        return partial(self._program.call, kernel, [x]), amount
 
 
 def cpu_name() -> str:

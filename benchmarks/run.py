@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from probe import compile_probe, cpu_name
-from worker import SIDES
+from worker import SIDES, takes
 from workloads import PROBE, WORKLOADS, Workload, environment, prepare
 
 TOLERANCE = 1e-3
@@ -41,7 +41,7 @@ class Worker:
             env=environment(threads),
         )
         self.side = side
-        self._receive()
+        self.resident: int = self._receive()["resident"]
 
     def ask(self, **command: Any) -> dict[str, Any]:
         """Send a command; its answer."""
@@ -86,14 +86,16 @@ class Burst:
 class Result:
     """What was measured of one workload: bursts by side, one a round. Of `rounds`, those are kept
     that had the cores asked for, `quiet` in number; all where it is 0. `worst` is the largest
-    difference between the sides' outputs."""
+    difference between the sides' outputs; `resident` the most memory that each side had taken
+    after its first call, in bytes; `limit` what the machine does in a second, see `worker`."""
 
     workload: Workload
     bursts: dict[str, list[Burst]]
     quiet: int
     rounds: int
     worst: float
-    peak: float | None
+    resident: dict[str, int]
+    limit: float | None
 
     def quartiles(self, side: str) -> list[float]:
         """Seconds a call: first quartile, median, third quartile."""
@@ -117,7 +119,8 @@ def measure(
     workers = [Worker(side, folder, workload, threads) for side in sides]
     try:
         computed = {w.side: w.output(folder) for w in workers}
-        probe = computed.pop("peak", None)
+        resident = {w.side: w.resident for w in workers}
+        probe = computed.pop("limit", None)
         worst = _difference(workload, computed)
         calls = {}
         for worker in workers:
@@ -129,10 +132,10 @@ def measure(
             worker.close()
     quiet = [each for each in taken if min(burst.cores for burst in each.values()) >= cores]
     kept = {side: [each[side] for each in quiet or taken] for side in sides}
-    peak = None
+    limit = None
     if probe is not None:
-        peak = float(probe[0]) / min(each["peak"].least for each in taken)
-    return Result(workload, kept, len(quiet), rounds, worst, peak)
+        limit = float(probe[0]) / min(each["limit"].least for each in taken)
+    return Result(workload, kept, len(quiet), rounds, worst, resident, limit)
 
 
 def _burst(worker: Worker, calls: int) -> Burst:
@@ -157,20 +160,25 @@ def _quartiles(values: list[float]) -> list[float]:
 
 def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
     """One workload as plain data; times in milliseconds, [first quartile, median, third]."""
-    timed = [side for side in sides if side != "peak"]
+    work = result.workload
+    by_memory = work.is_bound_by_memory
+    timed = [side for side in sides if side != "limit"]
+    amount = work.weight_bytes if by_memory else work.flops
     return {
-        "workload": result.workload.name,
+        "workload": work.name,
         "rounds": result.rounds,
         "quiet_rounds": result.quiet,
         "max_abs_difference": result.worst,
-        "peak_gflops": None if result.peak is None else result.peak / 1e9,
+        "unit": "GB/s" if by_memory else "GFLOP/s",
+        "limit": None if result.limit is None else result.limit / 1e9,
         "sides": {
             side: {
                 "ms": [1e3 * q for q in result.quartiles(side)],
-                "gflops": result.workload.flops / result.quartiles(side)[1] / 1e9,
+                "rate": amount / result.quartiles(side)[1] / 1e9,
                 "least_ms": 1e3 * min(burst.least for burst in result.bursts[side]),
                 "cpu_ms": 1e3 * result.median(side, "cpu"),
                 "cores": result.median(side, "cores"),
+                "resident_mib": result.resident[side] / 2**20,
                 "times_tfgraph": result.ratios("tfgraph", side) if "tfgraph" in timed else None,
             }
             for side in timed
@@ -180,21 +188,23 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """The results in Markdown."""
-    names = ("workload", "side", "ms (quartiles)", "least ms", "GFLOP/s", "of peak", "CPU ms")
-    lines = [_row(*names, "cores", "time / tfgraph's"), _row(*["---"] * 9)]
+    names = ("workload", "side", "ms (quartiles)", "least ms", "rate", "of limit", "CPU ms")
+    names += ("cores", "peak MiB", "time / tfgraph's")
+    lines = [_row(*names), _row(*["---"] * len(names))]
     for result in results:
         for side, found in result["sides"].items():
-            peak, ratio = result["peak_gflops"], found["times_tfgraph"]
+            limit, ratio = result["limit"], found["times_tfgraph"]
             lines.append(
                 _row(
                     result["workload"],
                     side,
                     _with_quartiles(found["ms"]),
                     f"{found['least_ms']:.2f}",
-                    f"{found['gflops']:.0f}",
-                    "" if peak is None else f"{found['gflops'] / peak:.0%}",
+                    f"{found['rate']:.0f} {result['unit']}",
+                    "" if limit is None else f"{found['rate'] / limit:.0%}",
                     f"{found['cpu_ms']:.2f}",
                     f"{found['cores']:.2f}",
+                    f"{found['resident_mib']:.0f}",
                     "" if ratio is None else _with_quartiles(ratio),
                 )
             )
@@ -229,8 +239,8 @@ def arguments() -> argparse.Namespace:
     for name, known in ((found.workloads, WORKLOADS), (found.sides.split(","), SIDES)):
         if unknown := [n for n in name if n not in known]:
             parser.error(f"unknown: {', '.join(unknown)}; known are {', '.join(known)}")
-    if found.sides == "peak":
-        parser.error("--sides: name one besides peak")
+    if found.sides == "limit":
+        parser.error("--sides: name one besides limit")
     return found
 
 
@@ -250,14 +260,17 @@ def main() -> None:
                 prepare(workload.model, folder)
                 compile_probe(folder / PROBE)
             print(f"measuring {workload.name}", file=sys.stderr)
-            result = measure(workload, folder, sides, args.threads, args.rounds, args.min_cores)
-            results.append(to_json(result, sides))
+            takes_part = [side for side in sides if takes(side, workload)]
+            result = measure(
+                workload, folder, takes_part, args.threads, args.rounds, args.min_cores
+            )
+            results.append(to_json(result, takes_part))
     if args.json:
         print(json.dumps({"cpu": cpu_name(), "threads": args.threads, "results": results}))
         return
-    peaks = [r["peak_gflops"] for r in results if r["peak_gflops"] is not None]
-    peak = f"; multiply-adds alone reach {max(peaks):.0f} GFLOP/s" if peaks else ""
-    print(f"{cpu_name()}, threads: {args.threads}, float32{peak}\n\n{table(results)}\n")
+    limits = {r["unit"]: r["limit"] for r in results if r["limit"] is not None}
+    reached = "".join(f"; at most {limit:.0f} {unit}" for unit, limit in limits.items())
+    print(f"{cpu_name()}, threads: {args.threads}, float32{reached}\n\n{table(results)}\n")
     for r in results:
         used = "kept" if r["quiet_rounds"] else "kept, so that all were used: read with care"
         print(f"{r['workload']}: {r['quiet_rounds']} of {r['rounds']} rounds {used}.")

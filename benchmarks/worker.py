@@ -24,7 +24,10 @@ Forward = Callable[[], NDArray]
 
 
 def numpy_side(folder: Path, workload: Workload, threads: int, plain: bool = False) -> Forward:
-    """numpy_bert.py, or numpy_plain.py; BLAS takes its threads from the environment."""
+    """numpy_bert.py, numpy_plain.py or numpy_gpt2.py; BLAS takes its threads from the
+    environment."""
+    if workload.task != "forward":
+        return _numpy_gpt2(folder, workload)
     from numpy_bert import Bert, Config
     from numpy_plain import PlainBert
 
@@ -35,24 +38,58 @@ def numpy_side(folder: Path, workload: Workload, threads: int, plain: bool = Fal
     return lambda: model(*inputs.values())
 
 
+def _numpy_gpt2(folder: Path, workload: Workload) -> Forward:
+    from numpy_gpt2 import Config, Gpt2
+
+    config = Config(
+        workload.layers, workload.width, workload.heads, workload.ffn, workload.vocabulary
+    )
+    with np.load(folder / WEIGHTS) as weights:
+        model = Gpt2(config, weights)
+    prompt, seen = workload.inputs()["input_ids"][0], 0
+    if workload.task == "decode":
+        model.feed(prompt)
+        prompt, seen = prompt[:1], len(prompt)
+
+    def forward() -> NDArray:
+        model.length = seen
+        return model.feed(prompt)[None]
+
+    return forward
+
+
 def tfgraph_side(folder: Path, workload: Workload, threads: int) -> Forward:
     """The artifact."""
     from tfgraph import load
 
     model = load(folder / ARTIFACT, threads=threads)
     inputs: dict[str, Any] = {**workload.inputs()}
-    return lambda: model(**inputs)["last_hidden_state"]
+    if workload.task == "forward":
+        return lambda: model(**inputs)["last_hidden_state"]
+    prompt, seen = inputs["input_ids"], 0
+    state = model.new_state(workload.batch)
+    if workload.task == "decode":
+        state.feed(prompt)
+        prompt, seen = prompt[:, :1], prompt.shape[1]
+
+    def forward() -> NDArray:
+        state.truncate(seen)
+        return state.feed(prompt)
+
+    return forward
 
 
-def peak_side(folder: Path, workload: Workload, threads: int) -> Forward:
-    """Multiply-adds that never wait for memory."""
+def limit_side(folder: Path, workload: Workload, threads: int) -> Forward:
+    """What no program can beat: multiply-adds that never wait for memory, or reading it. Gives how
+    many of them, or how many bytes, a call takes."""
     from probe import Probe
 
     probe = Probe(folder / PROBE, threads)
+    run, amount = probe.limit("read" if workload.is_bound_by_memory else "multiply_add")
 
     def forward() -> NDArray:
-        probe()
-        return np.array([probe.flops], np.float64)
+        run()
+        return np.array([amount], np.float64)
 
     return forward
 
@@ -61,8 +98,13 @@ SIDES = {
     "numpy": numpy_side,
     "numpy-plain": partial(numpy_side, plain=True),
     "tfgraph": tfgraph_side,
-    "peak": peak_side,
+    "limit": limit_side,
 }
+
+
+def takes(side: str, workload: Workload) -> bool:
+    """Whether there is such a program for the workload: none is plain and generates."""
+    return side != "numpy-plain" or workload.task == "forward"
 
 
 def main() -> None:
@@ -70,7 +112,7 @@ def main() -> None:
     side, folder, workload, threads = sys.argv[1:]
     forward = SIDES[side](Path(folder), WORKLOADS[workload], int(threads))
     output = forward()
-    print(json.dumps({"ready": side}), flush=True)
+    print(json.dumps({"ready": side, "resident": most_resident()}), flush=True)
     for line in sys.stdin:
         command = json.loads(line)
         if "save" in command:
@@ -79,6 +121,13 @@ def main() -> None:
         else:
             answer = burst(forward, command["calls"])
         print(json.dumps(answer), flush=True)
+
+
+def most_resident() -> int:
+    """The most bytes that this process had in memory; what `getrusage` tells begins with its
+    parent's."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(status["VmHWM"].split()[0]) * 1024
 
 
 def burst(forward: Forward, calls: int) -> dict[str, object]:
