@@ -254,3 +254,14 @@ def test_files_beside_the_weights_are_hashed_in_any_case(copy: Path, name: str) 
     (copy / name).write_bytes(data)
     with pytest.raises(TfgraphError, match=re.escape(str(copy / name))):
         tfgraph.load(copy, verify_weights=False)
+
+
+@pytest.mark.parametrize("name", [layout.WEIGHTS, layout.GRAPH, layout.PASSES, layout.GRAPH_BEFORE])
+def test_no_file_may_be_left_unlisted_and_so_unhashed(
+    artifact: Path, tmp_path: Path, name: str
+) -> None:
+    files = json.loads((artifact / layout.MANIFEST).read_text())["files"]
+    del files[name]
+    folder = edit_manifest(artifact, tmp_path / "fewer.tfgraph", files=files)
+    with pytest.raises(TfgraphError, match=f'manifest.json: damaged: "files" lists no {name}'):
+        tfgraph.load(folder)

@@ -41,6 +41,7 @@ PASSES = "passes.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
 SUFFIX = ".tfgraph"
+_ALWAYS = (GRAPH_BEFORE, GRAPH, WEIGHTS, PASSES)
 
 
 def graph_of(function: str) -> str:
@@ -85,6 +86,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path}: format {version}; this tfgraph reads format {VERSION}",
             hint=_other_version(folder, manifest, version),
         )
+    if absent := [name for name in _ALWAYS if name not in manifest["files"]]:
+        raise TfgraphError(f'{path}: damaged: "files" lists no {absent[0]}', hint=_REBUILD)
     return manifest
 
 
