@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tfgraph.backends.points import settle
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
+from tfgraph.ir.points import settle
 from tfgraph.ops.generators import generator
 from tfgraph.ops.limits import implied_constraints
 from tfgraph.passes import PassReport

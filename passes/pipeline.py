@@ -2,8 +2,8 @@
 data that prints as it is parsed, `fuse-attention,fuse-add-norm{keep_sum=false},dce`.
 
 A pass takes a valid graph and returns one, alone or in `Rewrites` with what was done. The graph is
-verified after each that changes it, and a failure names the pass. May import: rewrite, rule, ops,
-ir.
+verified after each that changes it, and a failure names the pass. May import: proof, rewrite, rule,
+ops, ir.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Graph
 from tfgraph.ops import verify
 from tfgraph.ops.operands import shown
+from tfgraph.passes.proof import Proof, prove_pass
 from tfgraph.passes.rewrite import Declined, Rewrites, apply_rules
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class PassReport:
     declined: tuple[Declined, ...] = ()
     cleanups: frozenset[str] = frozenset()
     """The rules that only tidy up around the others."""
+    proof: Proof | None = None
+    """How sure it is that the pass kept what the graph means; None where nobody asked."""
 
     @property
     def count(self) -> int:
@@ -57,6 +60,7 @@ class PassReport:
                 {"rule": d.rule, "at": d.at, "reason": d.reason, "location": _place(d)}
                 for d in self.declined
             ],
+            "proof": None if self.proof is None else self.proof.to_json(),
         }
 
 
@@ -169,11 +173,13 @@ def run_pipeline(
     graph: Graph,
     passes: Sequence[Pass],
     after: Callable[[Pass, Graph, Graph], None] | None = None,
+    prove: bool = False,
 ) -> tuple[Graph, list[PassReport]]:
     """Run passes in order, verifying the graph after each that changes it.
 
-    `after(pass, before, after)` sees each step. Raises TfgraphError that names the pass, and those
-    that ran before it, when a pass leaves an invalid graph.
+    `after(pass, before, after)` sees each step. With `prove` each must keep what the graph means,
+    see `tfgraph.passes.proof`. Raises TfgraphError that names the pass, and those that ran before
+    it, when a pass leaves an invalid graph; Refuted.
     """
     reports: list[PassReport] = []
     for i, item in enumerate(passes):
@@ -188,7 +194,8 @@ def run_pipeline(
                 error.location,
             ) from error
         tidy = frozenset(r.name for r in (item.cleanups if isinstance(item, RulePass) else []))
-        reports.append(PassReport(item.name, result.applied, tuple(result.declined), tidy))
+        proof = prove_pass(item.name, graph, result) if prove else None
+        reports.append(PassReport(item.name, result.applied, tuple(result.declined), tidy, proof))
         if after is not None:
             after(item, graph, result.graph)
         graph = result.graph

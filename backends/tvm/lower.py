@@ -77,6 +77,7 @@ class Lowering:
 
     def __init__(self, graph: Graph, module: Module) -> None:
         self.module, self.kernels, self.builder = module, module.kernels, module.builder
+        self._given = graph
         self.graph, self._expanded = resolve(graph, module.kernels.target)
         self.symbols = {name: tirx.Var(name, "int64") for name in sorted(_symbols(self.graph))}
         self.shared: dict[Any, Any] = {}
@@ -110,7 +111,7 @@ class Lowering:
             parameters += [var for _, var in self._weights.values()]
             self.builder.emit_func_output(result, parameters)
         weights = tuple(w for w, _ in self._weights.values())
-        return LoweredFunction(self.graph, scalars, weights, self._expanded)
+        return LoweredFunction(self._given, self.graph, scalars, weights, self._expanded)
 
     def value(self, value: Value) -> Var:
         """The Relax variable of a value; a weight in its plain layout."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tvm import relax
 from tfgraph.backends.base import CompiledWeight
 from tfgraph.ir import Graph, Node, Value, map_operand
 from tfgraph.passes import Declined, PassReport
+from tfgraph.passes.proof import Proof, prove_graphs
 
 if TYPE_CHECKING:
     from tfgraph.backends.tvm.kernels import Kernels
@@ -26,8 +28,10 @@ NDArray = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class LoweredFunction:
-    """A function of the module and what its caller must pass: inputs, scalars, weights."""
+    """A function of the module and what its caller must pass: inputs, scalars, weights. `given` is
+    its graph as it was, `graph` with the nodes that run as their parts taken apart."""
 
+    given: Graph
     graph: Graph
     scalars: tuple[str, ...]
     weights: tuple[CompiledWeight, ...]
@@ -49,8 +53,11 @@ class Lowered:
     def report(self) -> PassReport:
         """What lowering did, as the passes tell it: kernels with their nodes, and `expanded`."""
         nodes = {name: len(callers) for name, callers in self.calls.items() if callers}
-        expanded = [d for f in (self.main, *self.functions.values()) for d in f.expanded]
-        return PassReport("lower", nodes, tuple(dict.fromkeys(expanded)))
+        functions = (self.main, *self.functions.values())
+        expanded = [d for f in functions for d in f.expanded]
+        proofs = (prove_graphs("lowering", f.given, f.graph) for f in functions)
+        proof = reduce(Proof.and_then, proofs)
+        return PassReport("lower", nodes, tuple(dict.fromkeys(expanded)), proof=proof)
 
 
 class Module:

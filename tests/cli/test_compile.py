@@ -76,6 +76,7 @@ def test_what_it_prints(tfgraph: Callable[..., Any]) -> None:
         "  lower  2  nodes by kernel: linear 1, softmax 1\n"
         "  no change: cse, dce\n"
         "memory  weights SIZE packed, activations SIZE at n=3\n"
+        "prove   ok, proved for all sizes\n"
         "verify  ok against numpy at 4 sizes\n"
         "  n=1\n"
         "  n=3\n"
@@ -91,11 +92,12 @@ def test_what_it_prints(tfgraph: Callable[..., Any]) -> None:
 
 def test_json_is_one_object(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
     found = tfgraph("compile", "tiny.tfg", "-o", tmp_path / "art", "--json").json
-    assert list(found) == ["artifact", "target", "arch", "symbols", "passes", "verify", "sha256"]
+    keys = ["artifact", "target", "arch", "symbols", "passes", "proof", "verify", "sha256"]
+    assert list(found) == keys
     assert Path(found["artifact"]) == tmp_path / "art"
     assert (found["target"], found["arch"]) == ("cpu", None)
     assert found["symbols"] == {"n": {"min": 1, "max": 300, "example": 3}}
-    assert all({"name", "applied", "declined"} == set(p) for p in found["passes"])
+    assert all({"name", "applied", "declined", "proof"} == set(p) for p in found["passes"])
     verify = found["verify"]
     assert (verify["against"], verify["ok"], verify["reason"]) == ("numpy", True, None)
     assert {"n": 1} in verify["dims"]
@@ -225,7 +227,11 @@ def test_a_wrong_pass_fails_also_where_nothing_can_run(
     tfgraph: Callable[..., Any], tmp_path: Path
 ) -> None:
     (tmp_path / "wrong.py").write_text(WRONG)
-    result = tfgraph("compile", "tiny.tfg", "--target", "cuda", "--plugin", "wrong.py")
+    options = ("--target", "cuda", "--plugin", "wrong.py")
+    result = tfgraph("compile", "tiny.tfg", *options)
+    assert result.code == 1
+    assert "rule mistaken changes what it replaces" in result.err
+    result = tfgraph("compile", "tiny.tfg", *options, "--no-prove")
     assert result.code == 1
     assert result.err.startswith("error: verification failed: output 'z' differs from numpy by ")
     assert {p.name for p in tmp_path.iterdir()} - {"__pycache__"} == {"tiny.tfg", "wrong.py"}

@@ -178,7 +178,10 @@ def test_the_report_as_json() -> None:
                 "location": str(graph.nodes[0].location),
             }
         ],
+        "proof": None,
     }
+    _, (report,) = run_pipeline(graph, parse_pipeline("dce"), prove=True)
+    assert report.to_json()["proof"] == {"kind": "PROVED", "error": 0.0, "opaque": []}
     _, (report,) = run_pipeline(
         replace(graph, nodes=(replace(graph.nodes[0], location=None),)),
         parse_pipeline("fuse-linear-activation"),

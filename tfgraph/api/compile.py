@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import verify as verify_graph
 from tfgraph.passes import DEFAULT_PIPELINE, Pass, PassReport, parse_pipeline, run_pipeline
+from tfgraph.passes.proof import Proof, prove_pipeline
 from tfgraph.runtime.cores import check_threads
 from tfgraph.runtime.format import SUFFIX
 from tfgraph.runtime.model import load
@@ -56,6 +58,8 @@ class CompileReport:
     verification: Verification
     sha256: str
     weight_bytes: int
+    proof: Proof | None = None
+    """Of all passes: how sure it is that the artifact's graph means what was read."""
 
     def to_json(self) -> dict[str, Any]:
         """The object that `compile --json` prints."""
@@ -68,6 +72,7 @@ class CompileReport:
                 for name, s in symbol_ranges(self.graph).items()
             },
             "passes": [report.to_json() for report in self.passes],
+            "proof": None if self.proof is None else self.proof.to_json(),
             "verify": self.verification.to_json(),
             "sha256": self.sha256,
         }
@@ -122,11 +127,15 @@ def _functions(opened: Opened, backend: Backend) -> Mapping[str, Graph]:
 
 
 def _checked(
-    graph: Graph, target: Target, passes: str, after: AfterPass | None = None
+    graph: Graph,
+    target: Target,
+    passes: str,
+    after: AfterPass | None = None,
+    prove: bool = False,
 ) -> tuple[Graph, list[PassReport]]:
     """`fuse` of a graph that is valid."""
     verify_graph(graph)
-    return fuse(graph, target, passes, after)
+    return fuse(graph, target, passes, after, prove)
 
 
 def _written(
@@ -144,12 +153,16 @@ def _written(
 
 
 def fuse(
-    graph: Graph, target: Target, passes: str, after: AfterPass | None = None
+    graph: Graph,
+    target: Target,
+    passes: str,
+    after: AfterPass | None = None,
+    prove: bool = False,
 ) -> tuple[Graph, list[PassReport]]:
     """The graph after the passes; as it is for the reference, which runs what was written."""
     if target.name == "numpy":
         return graph, []
-    return run_pipeline(graph, parse_pipeline(passes), after)
+    return run_pipeline(graph, parse_pipeline(passes), after, prove)
 
 
 def build(
@@ -160,6 +173,7 @@ def build(
     weights: Weights | None = None,
     passes: str = DEFAULT_PIPELINE,
     check: bool = True,
+    prove: bool = True,
     keep_failed: bool = False,
     extra: Mapping[str, bytes] | None = None,
     origin: Sequence[str] | None = None,
@@ -171,8 +185,10 @@ def build(
 
     The artifact appears whole, after it was verified against the reference, or not at all. Raises
     VerificationFailed; with `keep_failed` the artifact is then kept under `NAME.failed.tfgraph`.
-    `origin` is how the command line names the source of a graph: the model and its plugins, without
-    folders. `progress` hears what is being done; `after` sees the graph around each pass.
+    With `prove` each pass must keep what the graph means, else it raises Refuted; see
+    `tfgraph.passes.proof`. `origin` is how the command line names the source of a graph: the model
+    and its plugins, without folders. `progress` hears what is being done; `after` sees the graph
+    around each pass.
     """
     opened = open_source(source, weights)
     graph, chosen = opened.graph, opened.choose(target)
@@ -185,8 +201,9 @@ def build(
     final = Path(output or f"{graph.name}.{target.name}{SUFFIX}")
     arrays, functions = _weights(opened), _functions(opened, backend)
     progress("passes")
-    compiled, reports = _checked(graph, target, passes, after)
-    fused = {name: _checked(g, target, passes)[0] for name, g in functions.items()}
+    compiled, reports = _checked(graph, target, passes, after, prove)
+    fused = {n: _checked(g, target, passes, prove=prove)[0] for n, g in functions.items()}
+    whole = prove_pipeline(graph, compiled) if prove else None
     with Staging(final) as staging:
         progress("compile")
         built = backend.build(compiled, arrays, target, *((fused,) if fused else ()))
@@ -208,10 +225,19 @@ def build(
         if place is not None:
             staging.publish(place)
     size = sum(int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize for w in built.weights)
-    report = CompileReport(place, target, graph, compiled, tuple(reports), outcome, sha256, size)
+    proof = _together(reports, whole) if prove else None
+    report = CompileReport(
+        place, target, graph, compiled, tuple(reports), outcome, sha256, size, proof
+    )
     if failed:
         raise VerificationFailed(report)
     return report
+
+
+def _together(reports: Sequence[PassReport], whole: Proof | None) -> Proof:
+    """The proof of a pipeline: that of the weakest pass, and of the whole where it was drawn."""
+    found = [r.proof for r in reports if r.proof is not None]
+    return reduce(Proof.and_then, [*found, *([whole] if whole else [])], Proof())
 
 
 def _command(

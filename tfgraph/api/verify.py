@@ -20,9 +20,9 @@ from tfgraph.api.weights import given_weights
 from tfgraph.backends.base import Executable, Weights, constraints_of
 from tfgraph.backends.memory import peak, reference_steps
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.backends.points import settle
 from tfgraph.cost import cost
 from tfgraph.ir import Dim, Graph, Symbol, as_dim, product
+from tfgraph.ir.points import settle
 from tfgraph.runtime.examples import example
 
 FLOP_BUDGET = 15e9

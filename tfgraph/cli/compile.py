@@ -61,6 +61,9 @@ def compile(
     verify: Annotated[
         bool, typer.Option("--verify/--no-verify", help="check against the reference")
     ] = True,
+    prove: Annotated[
+        bool, typer.Option("--prove/--no-prove", help="check each pass exactly")
+    ] = True,
     keep_failed: Annotated[
         bool, typer.Option("--keep-failed", help="keep what fails as NAME.failed.tfgraph")
     ] = False,
@@ -93,6 +96,7 @@ def compile(
                 output,
                 passes=pipeline,
                 check=verify,
+                prove=prove,
                 keep_failed=keep_failed,
                 origin=_origin(session, model),
                 progress=lambda stage: say(f"{_STAGES.get(stage, stage)} {where}"),
@@ -195,6 +199,8 @@ def _print_report(session: Session, report: CompileReport) -> None:
     print_passes(session, report.graph, report.compiled, report.passes)
     examples = {name: s.example for name, s in symbol_ranges(report.graph).items()}
     print_memory(session, report.compiled, report.weight_bytes, examples)
+    if report.proof is not None:
+        session.print(f"{session.style('prove', 'bold')}   {session.verdict(True)}, {report.proof}")
     _print_verification(session, report.verification)
     files = [p for p in artifact.rglob("*") if p.is_file()]
     total = size(sum(p.stat().st_size for p in files))

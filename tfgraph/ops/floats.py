@@ -76,11 +76,11 @@ class FloatArray(Array):
     def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Widen to float64, run the body, round once to the dtype that inference gives. A scalar
         operand is what the tensors' dtype holds of it: `equal(x, 0.1)` is true where x is."""
-        types = definition.result_types([_each(o, _type) for o in operands], attrs)
+        types = definition.result_types([each_array(o, _type) for o in operands], attrs)
         operands = [_constant(o, self.dtype) for o in operands]
         # Overflow to inf and invalid to NaN are results here, not news.
         with np.errstate(all="ignore"):
-            result = definition.body(*(_each(o, _widen) for o in operands), **attrs)
+            result = definition.body(*(each_array(o, _widen) for o in operands), **attrs)
             if not isinstance(result, tuple):
                 return FloatArray(_round(result.data, types[0].dtype))
             results = cast("tuple[FloatArray, ...]", result)
@@ -229,7 +229,8 @@ def _sizes(dims: Sequence[DimLike]) -> tuple[int, ...]:
     return tuple(int(as_dim(d)) for d in dims)
 
 
-def _each(operand: Any, f: Any) -> Any:
+def each_array(operand: Any, f: Any) -> Any:
+    """`f` of an array, or of each tensor of a mask; constants and sizes as they are."""
     if isinstance(operand, Mask):
         return operand.map(f)
     return operand if operand is None or isinstance(operand, Exact | Dim) else f(operand)

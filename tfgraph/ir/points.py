@@ -1,10 +1,10 @@
-"""Sizes of symbols that meet a graph's constraints. May import: ir."""
+"""Sizes of symbols that meet a graph's constraints. May import: graph."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from tfgraph.ir import Constraint, Symbol
+from tfgraph.ir.graph import Constraint, Symbol
 
 _ROUNDS = 20
 _TRIES = 5000

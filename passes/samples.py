@@ -1,0 +1,150 @@
+"""Two graphs of the same inputs, run on random ones: in a finite field, or in float64.
+
+May import: ops, ir; numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError
+from tfgraph.ir import Dim
+from tfgraph.ir.points import settle
+from tfgraph.ops import FloatArray
+from tfgraph.ops.evaluate import evaluate
+from tfgraph.ops.field import Draw, FieldArray, NotInField, Redraw
+from tfgraph.ops.generators import generator
+from tfgraph.ops.limits import implied_constraints
+from tfgraph.text import print_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgraph.ir import Graph, Input, Value
+
+    NDArray = np.ndarray[Any, Any]
+
+SIZES = (5, 3, 7, 2, 4, 6)
+"""Of symbols, in turn: each symbol gets another one in each draw."""
+
+DRAWS, MOST_DRAWS = 3, 12
+LARGEST = 1 << 24
+"""Elements of an input that are drawn at most."""
+
+
+def agree_in_field(
+    before: Graph, after: Graph, enough: float
+) -> tuple[float, tuple[str, ...]] | str:
+    """The probability that different graphs would agree as these did, and the random functions
+    that took part; or how the outputs differ. Raises NotInField."""
+    error, opaque, counted = 1.0, set[str](), 0
+    key = hashlib.sha256((print_graph(before) + print_graph(after)).encode()).digest()
+    for attempt in range(4 * MOST_DRAWS):
+        seed = int.from_bytes(key[:6], "little") + attempt
+        sizes = _sizes(before, after, attempt)
+        try:
+            draw = Draw(seed)
+            given = {i.value.name: _drawn(draw, before, after, i, sizes) for i in before.inputs}
+            like = FieldArray.integers(draw, np.zeros((), np.int64))
+            pairs = [_outputs(g, given, sizes, like) for g in (before, after)]
+        except Redraw:
+            continue
+        for output, a, b in zip(before.outputs, *pairs, strict=True):
+            if difference := a.differs(b):
+                return f"{difference} in {output.value.type} {_at(sizes)}".strip()
+        if draw.masked and not draw.chosen:
+            continue  # of one allowed key softmax says nothing
+        error, opaque, counted = error * draw.error, opaque | set(draw.calls), counted + 1
+        if counted == MOST_DRAWS or (counted >= DRAWS and error < enough):
+            return error, tuple(sorted(opaque))
+    raise NotInField("no draw said anything")
+
+
+def agree_in_floats(before: Graph, after: Graph) -> str:
+    """How the outputs differ by more than rounding in float64; "" where they don't."""
+    for attempt in range(DRAWS):
+        sizes, rng = _sizes(before, after, attempt), np.random.default_rng(attempt)
+        given: dict[str, FloatArray] = {}
+        for item in before.inputs:
+            dtype, shape = item.value.type.dtype, _shape(item.value, sizes)
+            if dtype.is_float:
+                array = rng.standard_normal(shape)
+            else:
+                below = _below(before, after, item, sizes)
+                array = rng.integers(0, below, shape).astype(dtype.value)
+            given[item.value.name] = FloatArray(array)
+        like = FloatArray(np.zeros((), np.float64))
+        pairs = [_outputs(g, given, sizes, like) for g in (before, after)]
+        for output, a, b in zip(before.outputs, *pairs, strict=True):
+            if not np.allclose(a.data, b.data, rtol=1e-9, atol=1e-12, equal_nan=True):
+                return f"another value in {output.value.type} {_at(sizes)}".strip()
+    return ""
+
+
+def _outputs(graph: Graph, given: Mapping[str, Any], sizes: Mapping[str, int], like: Any) -> Any:
+    known = dict(given)
+    wanted = {o.value.name for o in graph.outputs}
+    try:
+        for node, results in evaluate(graph, given, sizes, like):
+            for value, result in zip(node.outputs, results, strict=True):
+                if value.name in wanted:
+                    known[value.name] = result
+    except TfgraphError as refused:  # an index out of range, which a draw may give
+        raise Redraw(refused.message) from refused
+    return [known[o.value.name] for o in graph.outputs]
+
+
+def _sizes(before: Graph, after: Graph, attempt: int) -> dict[str, int]:
+    """Small sizes within ranges and constraints, others in each attempt."""
+    graphs = (before, after)
+    names = {s for g in graphs for v in g.values() for d in v.type.shape for s in d.symbols} | {
+        s.name for g in graphs for s in g.symbols
+    }
+    symbols = [before.symbol(name) for name in sorted(names)]
+    wanted = {
+        s.name: min(max(SIZES[(i + attempt) % len(SIZES)], s.low), s.high)
+        for i, s in enumerate(symbols)
+    }
+    constraints = [c for g in graphs for c in (*g.constraints, *implied_constraints(g))]
+    settled = settle(wanted, symbols, constraints)
+    if settled is None:
+        raise NotInField("no small sizes meet the constraints")
+    return settled
+
+
+def _drawn(
+    draw: Draw, before: Graph, after: Graph, item: Input, sizes: Mapping[str, int]
+) -> FieldArray:
+    """A random input: any numbers, integers as their uses ask."""
+    shape, dtype = _shape(item.value, sizes), item.value.type.dtype
+    if math.prod(shape) > LARGEST:
+        raise NotInField(f"{item.value.type} is too large to draw")
+    if dtype.is_float:
+        return FieldArray.variables(draw, dtype, shape)
+    integers = draw.integers(_below(before, after, item, sizes), shape)
+    return FieldArray.integers(draw, integers.astype(dtype.value))
+
+
+def _below(before: Graph, after: Graph, item: Input, sizes: Mapping[str, int]) -> int:
+    """What integers are drawn below: the rows of tables that they index, lengths, else 2: so half
+    of the keys of a mask are hidden."""
+    below: list[int] = []
+    for graph in (before, after):
+        fill = generator(graph, item)
+        if isinstance(fill.argument, Dim):
+            below.append(fill.argument.evaluate(sizes) + 1)
+        elif fill.kind == "ids" and fill.argument is not None:
+            below.append(int(float(fill.argument)))
+    return max(1, min(below, default=2))
+
+
+def _shape(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(d.evaluate(sizes) for d in value.type.shape)
+
+
+def _at(sizes: Mapping[str, int]) -> str:
+    return "at " + ", ".join(f"{n}={size}" for n, size in sizes.items()) if sizes else ""
