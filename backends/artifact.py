@@ -27,6 +27,7 @@ from tfgraph.ir import Graph
 from tfgraph.passes import PassReport
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.tensors import DTYPES
+from tfgraph.runtime.text import StartStop
 from tfgraph.text import print_graph
 
 ALIGNMENT = 64
@@ -39,7 +40,8 @@ def write_artifact(
     built: Built,
     target: Target,
     reports: Sequence[PassReport],
-    extra: Mapping[str, bytes] | None = None,
+    tokenizer: bytes | None = None,
+    generation: StartStop | None = None,
     command: Sequence[str] | None = None,
 ) -> None:
     """Write an artifact into `folder`, an empty one or none; `command` makes it again."""
@@ -50,7 +52,7 @@ def write_artifact(
         **{layout.graph_of(name): print_graph(f.graph).encode() for name, f in functions},
         layout.PASSES: _json([report.to_json() | _without_place(report) for report in reports]),
         **built.files,
-        **(extra or {}),
+        **({} if tokenizer is None else {layout.TOKENIZER: tokenizer}),
     }
     hashes: dict[str, str] = {}
     for name, data in sorted(files.items()):
@@ -63,6 +65,8 @@ def write_artifact(
     write_weights(folder / layout.WEIGHTS, list(weights.values()))
     hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
     manifest = _manifest(before, after, built, target, hashes)
+    if generation is not None:
+        manifest["generation"] = generation.to_json()
     text = layout.seal({**manifest, "command": None if command is None else list(command)})
     write_file(folder / layout.MANIFEST, text.encode())
 

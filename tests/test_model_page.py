@@ -16,6 +16,7 @@ from tfgraph.model.schema import (
     Experts,
     File,
     FreeForm,
+    Generation,
     Head,
     HighLevel,
     MaskPart,
@@ -39,6 +40,7 @@ SECTIONS = {
     "head": Head,
     "symbols": Symbol,
     "weights": File,
+    "text": Generation,
     "The free form": FreeForm,
 }
 
@@ -68,7 +70,9 @@ def values(schema: dict[str, Any]) -> str:
         return "`sm_80`, ..."
     kind = schema["type"]
     if kind == "integer":
-        return f"{schema['minimum']}..{schema.get('maximum', '2^63 - 1')}"
+        below = schema.get("exclusiveMaximum", 1 << 63)
+        most = schema.get("maximum", "2^63 - 1" if below == 1 << 63 else below - 1)
+        return f"{schema['minimum']}..{most}"
     names = {"boolean": "`true`, `false`", "string": "text", "array": "list", "number": "number"}
     return names[kind]
 

@@ -76,13 +76,20 @@ else:
         if name == "__version__":
             return importlib.import_module("tfgraph.runtime.version").VERSION
         if name in _MODULES:
-            return importlib.import_module(f"tfgraph.{name}")
+            return _imported(f"tfgraph.{name}")
         for home, names in _HOMES.items():
             if name in names:
-                value = getattr(importlib.import_module(home), name)
+                value = getattr(_imported(home), name)
                 globals()[name] = value
                 return value
         raise AttributeError(f"module 'tfgraph' has no attribute '{name}'")
+
+    def _imported(module):
+        """The module; MissingTool where a package is not installed, which to run does not take."""
+        from tfgraph.runtime.packages import packages_named
+
+        with packages_named():
+            return importlib.import_module(module)
 
     def __dir__():
         return sorted(__all__)

@@ -118,7 +118,10 @@ def compile(
     others = _functions(opened, backend)
     fused = {name: _checked(graph, chosen, passes)[0] for name, graph in others.items()}
     more = (fused,) if fused else ()
-    return backend.compile(compiled, _weights(opened), chosen, *more)
+    made = backend.compile(compiled, _weights(opened), chosen, *more)
+    made.tokenizer_json = opened.tokenizer_json()
+    made.generation = opened.generation or made.generation
+    return made
 
 
 def _functions(opened: Opened, backend: Backend) -> Mapping[str, Graph]:
@@ -148,7 +151,7 @@ def _written(
         if reason is not None:
             hint = "tfgraph.build writes an artifact without running it"
             raise MissingTool(f"target '{target.name}' cannot run here: {reason}", hint=hint)
-    build(opened.graph, target, output, weights=opened.weights, passes=passes)
+    _build(opened, target, output, passes=passes)
     return load(output, threads=target.threads)
 
 
@@ -175,7 +178,6 @@ def build(
     check: bool = True,
     prove: bool = True,
     keep_failed: bool = False,
-    extra: Mapping[str, bytes] | None = None,
     origin: Sequence[str] | None = None,
     progress: Progress = lambda stage: None,
     after: AfterPass | None = None,
@@ -190,7 +192,32 @@ def build(
     and its plugins, without folders. `progress` hears what is being done; `after` sees the graph
     around each pass.
     """
-    opened = open_source(source, weights)
+    return _build(
+        open_source(source, weights),
+        target,
+        output,
+        passes=passes,
+        check=check,
+        keep_failed=keep_failed,
+        origin=origin,
+        progress=progress,
+        after=after,
+    )
+
+
+def _build(
+    opened: Opened,
+    target: str | Target | None,
+    output: str | Path | None,
+    *,
+    passes: str,
+    check: bool = True,
+    keep_failed: bool = False,
+    origin: Sequence[str] | None = None,
+    progress: Progress = lambda stage: None,
+    after: AfterPass | None = None,
+) -> CompileReport:
+    """See `build`."""
     graph, chosen = opened.graph, opened.choose(target)
     backend = find_backend(chosen.name)
     if not isinstance(backend, CompilingBackend):
@@ -200,6 +227,7 @@ def build(
     target = backend.settle(chosen)
     final = Path(output or f"{graph.name}.{target.name}{SUFFIX}")
     arrays, functions = _weights(opened), _functions(opened, backend)
+    tokenizer = opened.tokenizer_json()
     progress("passes")
     compiled, reports = _checked(graph, target, passes, after, prove)
     fused = {n: _checked(g, target, passes, prove=prove)[0] for n, g in functions.items()}
@@ -209,8 +237,17 @@ def build(
         built = backend.build(compiled, arrays, target, *((fused,) if fused else ()))
         reports += [built.notes] if built.notes else []
         with staging.writing():
-            command = _command(source, target, passes, origin)
-            write_artifact(staging.folder, graph, compiled, built, target, reports, extra, command)
+            write_artifact(
+                staging.folder,
+                graph,
+                compiled,
+                built,
+                target,
+                reports,
+                tokenizer=tokenizer,
+                generation=opened.generation,
+                command=_command(opened, target, passes, origin),
+            )
         progress("verify")
         written = {"main": (graph, compiled)}
         written |= {name: (g, fused[name]) for name, g in functions.items()}
@@ -241,12 +278,12 @@ def _together(reports: Sequence[PassReport], whole: Proof | None) -> Proof:
 
 
 def _command(
-    source: Source, target: Target, passes: str, origin: Sequence[str] | None
+    opened: Opened, target: Target, passes: str, origin: Sequence[str] | None
 ) -> list[str] | None:
     """The command that makes the artifact again, in the folder of its model; None where it was made
     of a graph. Without folders, since the same inputs give the same bytes wherever they are."""
-    if origin is None and isinstance(source, str | Path):
-        origin = [Path(source).name]
+    if origin is None and opened.file is not None:
+        origin = [opened.file]
     if not origin:
         return None
     options = {

@@ -18,6 +18,7 @@ from tfgraph.ops import Builder
 from tfgraph.runtime.format import MANIFEST
 from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
+from tfgraph.runtime.text import StartStop
 
 if TYPE_CHECKING:
     from tfgraph.model import Model
@@ -27,13 +28,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Opened:
-    """A graph with its weights, None for seeded ones, the target that it names itself, and the
-    other functions of the model."""
+    """A graph with its weights, None for seeded ones, the target that it names itself, and what
+    else a model has: other functions, a tokenizer, where generation starts and stops. `file` is
+    the one that it was read from, without its folder."""
 
     graph: Graph
     weights: Weights | None
     target: Target = Target("cpu")
     functions: Mapping[str, Graph] = field(default_factory=dict[str, Graph])
+    tokenizer: Path | None = None
+    generation: StartStop | None = None
+    file: str | None = None
+
+    def tokenizer_json(self) -> bytes | None:
+        """The bytes of the tokenizer. Raises TfgraphError for a file that cannot be read."""
+        try:
+            return None if self.tokenizer is None else self.tokenizer.read_bytes()
+        except OSError as cause:
+            raise TfgraphError(f"{self.tokenizer}: {cause.strerror}") from cause
 
     def choose(self, target: str | Target | None) -> Target:
         """The target asked for, else its own."""
@@ -60,13 +72,15 @@ def _open(source: Source) -> Opened:
             raise TfgraphError(
                 f"{source} is an artifact, compiled already", hint="tfgraph.load runs it"
             )
-        source = load_source(str(source))
+        opened = _open(load_source(str(source)))
+        return replace(opened, file=Path(source).name)
     given = cast("object", source)  # whatever the annotation says
     if isinstance(given, Model):
         own = Target(given.target or "cpu")
         if own.name == "cuda":
             own = Target("cuda", arch=given.arch)
-        return Opened(given.graph, given.weights, own, given.functions)
+        more = given.functions, given.tokenizer, given.generation
+        return Opened(given.graph, given.weights, own, *more)
     if isinstance(given, Builder):
         raise TfgraphError(
             f"graph {given.name} is still being built", hint="call build() for the graph"

@@ -38,6 +38,8 @@ class Request:
     save: Path | None = None
     seed: int = 0
     trace: bool = False
+    text: Sequence[str] | None = None
+    prefix: str | None = None
 
 
 def run_artifact(
@@ -55,7 +57,8 @@ def execute(
 ) -> int:
     """Run it once and print the results; the exit code."""
     dims = parse_dims(request.dim, executable.symbols)
-    given = read_inputs(request.inputs, executable.inputs)
+    texts = _texts(executable, request)
+    given = {**texts, **read_inputs(request.inputs, executable.inputs, taken=texts)}
     arrays, sizes = complete(
         executable.inputs, executable.symbols, constraints, given, dims, request.seed
     )
@@ -71,12 +74,31 @@ def execute(
         for name, a in outputs.items()
     }
     found: dict[str, Any] = {"dims": sizes, "outputs": results}
+    tokens = _token_names(executable, texts)
+    found |= {"tokens": tokens} if tokens else {}
     out.object(found if lines is None else {**found, "trace": lines})
     if not (out.quiet or request.trace):
         _print(out, spec, sizes, arrays, given, request.seed)
+        for row in tokens:
+            out.print(f"  tokens  {' '.join(row)}")
     if not request.trace:
         out.rows(list(_result_rows(outputs, files)))
     return 0
+
+
+def _texts(executable: Executable, request: Request) -> dict[str, NDArray]:
+    """The inputs that `--text` makes."""
+    if request.text:
+        return executable.tokenize(list(request.text), prefix=request.prefix)
+    if request.prefix is not None:
+        raise TfgraphError("--prefix goes with --text")
+    return {}
+
+
+def _token_names(executable: Executable, texts: Mapping[str, NDArray]) -> list[list[str]]:
+    """How the tokenizer writes the tokens of each text, padding included."""
+    rows = texts["input_ids"].tolist() if texts else []
+    return [[executable.tokenizer.name(token) for token in row] for row in rows]
 
 
 def _print(

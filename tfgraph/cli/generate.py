@@ -17,11 +17,19 @@ def generate(
     session: Session,
     artifact: Annotated[str, typer.Argument(metavar="ARTIFACT", show_default=False)],
     ids: Annotated[
-        str, typer.Option(metavar="LIST", help="the prompt, such as 5,6,7; the source to translate")
-    ],
+        str | None,
+        typer.Option(metavar="LIST", help="the prompt, such as 5,6,7; the source to translate"),
+    ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="the prompt as text, and text comes out"),
+    ] = None,
     prefix: Annotated[
         str | None,
-        typer.Option(metavar="LIST", help="encoder-decoders: the target so far [default: 0]"),
+        typer.Option(
+            metavar="LIST|TEXT",
+            help="encoder-decoders: the target so far [default: the start token]",
+        ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=0, metavar="N", help="at most so many")] = 32,
     greedy: Annotated[
@@ -42,7 +50,9 @@ def generate(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, metavar="N", help="keep the best N beams")] = 1,
     stop: Annotated[
-        str | None, typer.Option(metavar="LIST", help="end behind any of these tokens")
+        str | None, typer.Option(
+            metavar="LIST", help="end behind any of these tokens [default: the model's]"
+        ),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="of what is drawn")] = 0,
     chunk: Annotated[
@@ -62,7 +72,7 @@ def generate(
         ),
     ] = True,
 ) -> int:
-    """Generate tokens behind a prompt; they are printed as they come."""
+    """Generate tokens or text behind a prompt, printed as they come."""
     from tfgraph.cli.generating import Request, generate_artifact
 
     if not is_artifact(artifact):
@@ -71,6 +81,7 @@ def generate(
         )
     request = Request(
         ids,
+        text,
         prefix,
         max_tokens,
         greedy,

@@ -6,7 +6,6 @@ an artifact.
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -17,13 +16,16 @@ from tfgraph.errors import TfgraphError
 if TYPE_CHECKING:
     from tfgraph.cli.output import Output
     from tfgraph.runtime.generate import Generation
+    from tfgraph.runtime.model import Model
+    from tfgraph.runtime.text import Stream
 
 
 @dataclass(frozen=True)
 class Request:
     """The options of `generate`; None where one is not given."""
 
-    ids: str
+    ids: str | None = None
+    text: str | None = None
     prefix: str | None = None
     max_tokens: int = 32
     greedy: bool = False
@@ -40,7 +42,8 @@ class Request:
     check_cache: bool = False
 
     def options(self) -> dict[str, Any]:
-        """The arguments of `Runnable.generate`. Raises TfgraphError where they contradict."""
+        """The arguments of `Runnable.generate` but for ids. Raises TfgraphError where they
+        contradict."""
         drawing = {
             "temperature": self.temperature,
             "top_k": self.top_k,
@@ -57,12 +60,11 @@ class Request:
             given.setdefault("temperature", 1.0)
         if self.repetition_penalty is not None:
             given["repetition_penalty"] = self.repetition_penalty
-        if self.prefix is not None:
-            given["prefix"] = parse_ids(self.prefix, "--prefix")
+        if self.stop is not None:
+            given["stop"] = parse_ids(self.stop, "--stop") if self.stop else ()
         return given | {
             "max_tokens": self.max_tokens,
             "beams": self.beams,
-            "stop": parse_ids(self.stop, "--stop") if self.stop else (),
             "seed": self.seed,
             "chunk": self.chunk,
             "cache": self.cache,
@@ -73,18 +75,21 @@ class Request:
 def generate_artifact(
     out: Output, spec: str, request: Request, threads: int | None, verify_weights: bool
 ) -> int:
-    """Load the artifact and print the tokens that it generates."""
-    ids, options = parse_ids(request.ids, "--ids"), request.options()
+    """Load the artifact and print the tokens, or the text, that it generates."""
+    prompt, options = _given_ids(request), request.options()
     from tfgraph.runtime.model import load
 
     with load(spec, threads=threads, verify_weights=verify_weights) as model:
-        generation = model.generate(ids, **options)
+        ids, prefix = prompt or _encoded(model, request)
+        generation = model.generate(ids, prefix=prefix, **options)
+        text = None if prompt else model.tokenizer.stream(ids if prefix is None else prefix)
         start = time.perf_counter()
-        tokens = _stream(out, generation)
+        tokens, written = _stream(out, generation, text)
         seconds = time.perf_counter() - start
     out.object(
         {
             "ids": tokens,
+            "text": written,
             "steps": generation.steps,
             "prefill_lengths": generation.prefills,
             "logit_max_abs_vs_uncached": generation.difference,
@@ -97,19 +102,53 @@ def generate_artifact(
     return 0
 
 
-def _stream(out: Output, generation: Generation) -> list[int]:
-    """Print each token when it is known, with commas between them, and return them all."""
+def _given_ids(request: Request) -> tuple[list[int], list[int] | None] | None:
+    """The prompt and the target so far, where they are given as ids; None for a text."""
+    if (request.ids is None) == (request.text is None):
+        wrong = "a prompt is missing" if request.ids is None else "--ids and --text are both given"
+        raise TfgraphError(wrong, hint="--ids 5,6,7, or --text of a model that has a tokenizer")
+    if request.ids is None:
+        return None
+    prefix = request.prefix
+    ids = parse_ids(request.ids, "--ids")
+    return ids, None if prefix is None else parse_ids(prefix, "--prefix")
+
+
+def _encoded(model: Model, request: Request) -> tuple[list[int], list[int] | None]:
+    """The same of texts; of an encoder-decoder the target begins with the start token."""
+    from tfgraph.runtime.tokens import target_ids
+
+    ids = model.tokenizer.encode(request.text or "")
+    if not ids:
+        raise TfgraphError("--text: this text has no tokens")
+    decodes = "encode" in model.functions or request.prefix is not None
+    return ids, target_ids(model, request.prefix) if decodes else None
+
+
+def _stream(
+    out: Output, generation: Generation, text: Stream | None
+) -> tuple[list[int], str | None]:
+    """Print each token when it is known, as text or with commas between them; all tokens, and
+    their text."""
     tokens: list[int] = []
+    pieces: list[str] = []
+
+    def show(piece: str) -> None:
+        pieces.append(piece)
+        if not out.json:
+            print(piece, end="", flush=True)
+
     try:
         for token in generation:
-            if not out.json:
-                print("," * bool(tokens) + str(token), end="", flush=True)
+            comma = "," * bool(tokens)
             tokens.append(token)
+            show(f"{comma}{token}" if text is None else text.add(token))
+        if text is not None:
+            show(text.end())
     finally:
         if tokens and not out.json:
             print(flush=True)
-            sys.stdout.flush()
-    return tokens
+    return tokens, None if text is None else "".join(pieces)
 
 
 def parse_ids(text: str, option: str) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 from tfgraph.errors import TfgraphError, nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from tfgraph.runtime.sizes import Port, SymbolRange
 
@@ -44,8 +44,11 @@ def parse_dims(texts: Sequence[str] | None, symbols: Mapping[str, SymbolRange]) 
     return sizes
 
 
-def read_inputs(texts: Sequence[str] | None, ports: Sequence[Port]) -> dict[str, NDArray]:
-    """`--input NAME=FILE.npy` as arrays by name, of the ports' dtypes and ranks."""
+def read_inputs(
+    texts: Sequence[str] | None, ports: Sequence[Port], taken: Collection[str] = ()
+) -> dict[str, NDArray]:
+    """`--input NAME=FILE.npy` as arrays by name, of the ports' dtypes and ranks; those `taken` come
+    from `--text`."""
     expected = {port.name: port for port in ports}
     arrays: dict[str, NDArray] = {}
     for text in texts or ():
@@ -58,6 +61,8 @@ def read_inputs(texts: Sequence[str] | None, ports: Sequence[Port]) -> dict[str,
             )
         if name in arrays:
             raise TfgraphError(f"--input {text}: '{name}' is given twice")
+        if name in taken:
+            raise TfgraphError(f"--input {text}: '{name}' is made of --text")
         arrays[name] = _checked(expected[name], _read_array(name, Path(file)))
     return arrays
 

@@ -50,6 +50,8 @@ def run_parser() -> argparse.ArgumentParser:
     made = parser()
     made.add_argument("--input", action="append")
     made.add_argument("--dim", action="append")
+    made.add_argument("--text", action="append")
+    made.add_argument("--prefix")
     made.add_argument("--save", type=Path)
     return made
 
@@ -57,8 +59,7 @@ def run_parser() -> argparse.ArgumentParser:
 def generate_parser() -> argparse.ArgumentParser:
     """The options of `generate`."""
     made = parser()
-    made.add_argument("--ids", required=True)
-    for text in ("--prefix", "--stop"):
+    for text in ("--ids", "--text", "--prefix", "--stop"):
         made.add_argument(text)
     for number in ("--temperature", "--top-p", "--min-p", "--repetition-penalty"):
         made.add_argument(number, type=float)
@@ -102,7 +103,9 @@ def run_lean(arguments: Sequence[str], session: Session) -> int | None:
 def _run(session: Session, given: Any) -> int:
     from tfgraph.cli.execute import Request, run_artifact
 
-    request = Request(given.input, given.dim, given.save, given.seed)
+    request = Request(
+        given.input, given.dim, given.save, given.seed, text=given.text, prefix=given.prefix
+    )
     return run_artifact(session, given.model, request, given.threads, given.verify_weights)
 
 

@@ -6,6 +6,7 @@ model api, backends.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,6 +33,14 @@ def run(
     session: Session,
     model: ModelOrArtifact,
     inputs: InputOption = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="the inputs as text; several are a batch"),
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="with --text, encoder-decoders: the target so far"),
+    ] = None,
     dim: DimOption = None,
     save: Annotated[
         Path | None, typer.Option(metavar="DIR", help="write each output as a .npy file")
@@ -55,7 +64,7 @@ def run(
     """Run an artifact or a model; inputs left out are made up, seeded."""
     from tfgraph.cli.execute import Request, execute, run_artifact
 
-    request = Request(inputs, dim, save, seed, trace)
+    request = Request(inputs, dim, save, seed, trace, text, prefix)
     if is_artifact(model):
         if target is not None or trace:
             raise TfgraphError(
@@ -86,5 +95,5 @@ def _from_model(
 
     chosen = choose_target(model, "numpy" if trace else target, threads=threads)
     with session.progress(f"compiling for {chosen.name}"):
-        made = compile(model.graph, chosen, weights=model.weights)
+        made = compile(replace(model, functions={}), chosen)
     return made, [str(c) for c in model.graph.constraints]

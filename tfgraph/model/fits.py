@@ -39,6 +39,7 @@ def check_high_level(spec: HighLevel) -> Iterator[Problem]:
     yield from _check_masks(spec)
     yield from _check_constants(spec)
     yield from _check_head(spec)
+    yield from _check_generation(spec)
     yield from _check_symbols(spec)
 
 
@@ -286,6 +287,30 @@ def length_limit(spec: HighLevel) -> int | None:
         return positions.max
     before = positions.offset if positions.padding_id is None else positions.padding_id + 1
     return positions.max - before
+
+
+def _check_generation(spec: HighLevel) -> Iterator[Problem]:
+    given = spec.generation
+    if given is None:
+        return
+    if spec.kind == "encoder":
+        yield Problem(("generation",), "an encoder does not generate", ("generation", "kind"))
+        return
+    if spec.vocabulary is None:
+        yield Problem(("generation",), "needs vocabulary", ("generation", "vocabulary"))
+        return
+    if given.start is not None and spec.kind == "decoder":
+        yield Problem(
+            ("generation", "start"),
+            "a decoder starts with its prompt",
+            ("generation", "kind"),
+            "a start token before a prompt is the tokenizer's to put there",
+        )
+    stops = [(("generation", "stop", i), token) for i, token in enumerate(given.stop)]
+    for path, token in [(("generation", "start"), given.start), *stops]:
+        if token is not None and token >= spec.vocabulary:
+            wanted = f"{token} is no token, expected at most {spec.vocabulary - 1}"
+            yield Problem(path, wanted, ("generation", "vocabulary"))
 
 
 def _check_symbols(spec: HighLevel) -> Iterator[Problem]:

@@ -10,14 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.errors import Location, TfgraphError, nearest
+from tfgraph.errors import Location, TfgraphError
 from tfgraph.model.build import build_graph
 from tfgraph.model.check import is_free, validate
+from tfgraph.model.files import find_tokenizer, where_it_is_sought
 from tfgraph.model.free import build_free
 from tfgraph.model.generate import build_functions
 from tfgraph.model.limits import check_sizes
 from tfgraph.model.read import read_document
 from tfgraph.model.schema import FreeForm, HighLevel
+from tfgraph.runtime.text import StartStop
 from tfgraph.weights import Checkpoint, Seeded, Weights
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ class Model:
     """A graph, its weights by parameter name (lazy), and what its file says about compiling.
 
     `locations` gives the place of each key at the top of the file, for messages about them;
-    `functions` are those with which it generates, over the same weights (see `model.generate`).
+    `functions` are those with which it generates, over the same weights (see `model.generate`);
+    `tokenizer` is the tokenizer.json that goes into artifacts.
     """
 
     graph: Graph
@@ -48,6 +51,8 @@ class Model:
     path: Path | None = None
     locations: Mapping[str, Location] = field(default_factory=lambda: dict[str, Location]())
     functions: Mapping[str, Graph] = field(default_factory=lambda: dict[str, "Graph"]())
+    tokenizer: Path | None = None
+    generation: StartStop | None = None
 
     @property
     def seeded(self) -> bool:
@@ -71,6 +76,7 @@ def read_model(path: str | Path) -> Model:
     document = read_document(path)
     spec: HighLevel | FreeForm
     functions: dict[str, Graph] = {}
+    generation = None
     if is_free(document.data):
         spec = validate(document, FreeForm)
         name = _name(spec.name, document)
@@ -80,6 +86,8 @@ def read_model(path: str | Path) -> Model:
         name = _name(spec.name, document)
         graph, file, key = build_graph(spec, document, name), spec.weights, "weights"
         functions = build_functions(spec, document, name)
+        if spec.generation is not None:
+            generation = StartStop(spec.generation.start, tuple(spec.generation.stop))
     check_sizes(graph, spec, document, seeded=file is None)
     return Model(
         graph=graph,
@@ -92,6 +100,8 @@ def read_model(path: str | Path) -> Model:
         path=Path(path),
         locations={k: document.place(k).value for k in document.data},
         functions=functions,
+        tokenizer=None if spec.tokenizer is None else find_tokenizer(spec.tokenizer, document),
+        generation=generation,
     )
 
 
@@ -116,14 +126,6 @@ def _open(file: File, graph: Graph, document: Document, key: str) -> Weights:
         checkpoint = Checkpoint(path)
     except TfgraphError as error:
         message = error.message if path.name in error.message else f"{file.file}: {error.message}"
-        hint = error.hint
-        if not path.exists():
-            near = [p.name for p in path.parent.iterdir()] if path.parent.is_dir() else []
-            hint = nearest(path.name, near) or (
-                None
-                if Path(file.file).is_absolute()
-                else f"the path starts from the folder of {document.file}: it is looked for at "
-                f"{path.resolve()}"
-            )
+        hint = error.hint if path.exists() else where_it_is_sought(file.file, document)
         raise TfgraphError(f"{key}: {message}", where, hint) from error
     return Weights(graph.params, checkpoint, file.names, file.ignore, places)

@@ -40,6 +40,7 @@ Rows = Annotated[int, Field(ge=1, le=MAX_VOCABULARY)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Positive = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 Natural = Annotated[int, Field(ge=0, le=MAX_POSITIONS)]
+Token = Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 Activation = Literal["relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"]
 FfnActivation = Literal[
@@ -242,6 +243,21 @@ class File(Strict):
     ignore: list[str] = Field(default_factory=lambda: list[str]())
 
 
+def _several(value: Any) -> Any:
+    """One token may stand for a list of it."""
+    return [value] if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Generation(Strict):
+    """The token that the target of an encoder-decoder starts with, and those behind which
+    generation ends."""
+
+    start: Token | None = None
+    stop: Annotated[
+        list[Token], BeforeValidator(_several, json_schema_input_type=list[Token] | Token)
+    ] = Field(default_factory=lambda: list[int]())
+
+
 Symbols = Annotated[dict[str, Symbol], Field(default_factory=dict)]
 
 
@@ -303,6 +319,8 @@ class HighLevel(Strict):
     dtype: FloatType = "float32"
     target: str | None = None
     arch: Arch | None = None
+    tokenizer: str | None = None
+    generation: Generation | None = None
     seed: Seed = 0
     weights: Annotated[
         File | None, BeforeValidator(_short("file"), json_schema_input_type=File | str | None)
@@ -324,6 +342,7 @@ class FreeForm(Strict):
     constraints: list[str] = Field(default_factory=lambda: list[str]())
     target: str | None = None
     arch: Arch | None = None
+    tokenizer: str | None = None
     seed: Seed = 0
     checkpoint: Annotated[
         File | None, BeforeValidator(_short("file"), json_schema_input_type=File | str | None)

@@ -8,6 +8,10 @@ here, so that both agree. May import: the standard library, errors.
     kernels/*.o            object files                    kernels/*.py, *.cu    their source
     kernels/model.so       the object files as a library, on --shared
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
+    tokenizer.json         the model's tokenizer, where it has one, byte for byte
+
+An artifact without a tokenizer, or without "generation" in its manifest, is whole: both came later,
+and the version changes only where what was written before would be read in another way.
 
 What stays in every version, so that any can say what it cannot read: the manifest is the JSON that
 `seal` writes, and holds "format", "sha256", "target", "command" and the version of tfgraph in
@@ -38,6 +42,7 @@ GRAPH_BEFORE = "graph.before.tfg"
 GRAPH = "graph.tfg"
 WEIGHTS = "weights.safetensors"
 PASSES = "passes.json"
+TOKENIZER = "tokenizer.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
 SUFFIX = ".tfgraph"

@@ -46,7 +46,7 @@ class Generation:
         cache: bool = True,
         check_cache: bool = False,
         chunk: int | None = None,
-        prefix: Sequence[int] = (0,),
+        prefix: Sequence[int] | None = None,
     ) -> None:
         """See `Runnable.generate`."""
         step = step_of(model)
@@ -62,7 +62,11 @@ class Generation:
         if beams > 1 and (self._several or sampling != GREEDY):
             raise TfgraphError("beams are for one prompt, and draw nothing")
         self._sources = prompts if "encode" in model.functions else None
-        self._prompts = [_row(prefix)] * len(prompts) if self._sources else prompts
+        if prefix is not None and self._sources is None:
+            raise TfgraphError(f"{model.name} is no encoder-decoder: it has no prefix")
+        start = (model.generation.start or 0,)
+        target = _row(start if prefix is None else prefix)
+        self._prompts = [target] * len(prompts) if self._sources else prompts
         longest = max(map(len, self._prompts))  # the last new token is not fed
         self._max_tokens = min(max_tokens, step.symbols["end"].high + 1 - longest)
         self._sampling, self._stop, self._beams = sampling, set(stop), beams

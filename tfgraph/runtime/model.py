@@ -18,6 +18,7 @@ from tfgraph.runtime.cores import cpu_flags
 from tfgraph.runtime.function import Code, Function, Loaded
 from tfgraph.runtime.jit import Program
 from tfgraph.runtime.tensors import map_tensors
+from tfgraph.runtime.text import StartStop
 
 log = logging.getLogger("tfgraph")
 
@@ -49,11 +50,14 @@ class Model(Function):
         verification = self.manifest.get("verification")  # absent while it is verified
         if verification is not None and verification["ok"] is False:
             log.warning("%s failed its verification: %s", self.path, verification["reason"])
+        self.generation = StartStop.of(self.manifest.get("generation"))
         files: dict[str, str] = self.manifest["files"]
         objects: list[bytes] = []
         for file, sha256 in files.items():
             if file.endswith(".o"):
                 objects.append(layout.read_checked(self.path, file, sha256))
+            elif file == layout.TOKENIZER:  # kept, for another artifact may take this one's place
+                self.tokenizer_json = layout.read_checked(self.path, file, sha256)
             else:
                 hashed = file != layout.WEIGHTS or verify_weights
                 layout.check_file(self.path, file, sha256 if hashed else None)

@@ -9,12 +9,14 @@ May import: the other files of runtime, errors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.examples import example
 from tfgraph.runtime.inputs import check_dims
+from tfgraph.runtime.text import StartStop, Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -39,6 +41,10 @@ class Runnable(ABC):
     symbols: Mapping[str, SymbolRange]
     functions: Mapping[str, Runnable] = MappingProxyType({})
     """The other functions of the model, such as `step` of one that generates."""
+    generation: StartStop = StartStop()
+    """Where generation starts and stops, unless `generate` is told otherwise."""
+    tokenizer_json: bytes | None = None
+    """The tokenizer that came with the model."""
 
     @abstractmethod
     def __call__(
@@ -82,6 +88,31 @@ class Runnable(ABC):
             self.symbols[name].check(name, size, "dims")
         return {name: s.example for name, s in self.symbols.items()} | given
 
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Turns text into ids, and ids into text: see `tfgraph.runtime.text`. Raises TfgraphError
+        where the model came without one, MissingTool where `tokenizers` is not installed."""
+        if self.tokenizer_json is None:
+            raise TfgraphError(
+                f"{self.name} has no tokenizer",
+                hint="name one in its model file, `tokenizer: tokenizer.json`, and compile again",
+            )
+        return Tokenizer(self.tokenizer_json, f"the tokenizer of {self.name}")
+
+    def tokenize(
+        self, texts: str | Sequence[str], *, prefix: str | None = None, limit: int | None = None
+    ) -> dict[str, Array]:
+        """Texts as inputs, those of `input_ids`, `attention_mask` and `token_type_ids` that the
+        model has: i64 [texts, tokens], shorter ones padded behind.
+
+        `limit` cuts off what is longer. Of an encoder-decoder, `decoder_input_ids` are the start
+        token and the text `prefix`. Raises TfgraphError for a model that takes no ids, or none of
+        several lengths, and as `tokenizer`.
+        """
+        from tfgraph.runtime.tokens import text_inputs
+
+        return text_inputs(self, [texts] if isinstance(texts, str) else texts, prefix, limit)
+
     def new_state(
         self,
         batch: int = 1,
@@ -110,23 +141,23 @@ class Runnable(ABC):
         min_p: float = 0.0,
         repetition_penalty: float = 1.0,
         beams: int = 1,
-        stop: Collection[int] = (),
+        stop: Collection[int] | None = None,
         seed: int = 0,
         cache: bool = True,
         check_cache: bool = False,
         chunk: int | None = None,
-        prefix: Sequence[int] = (0,),
+        prefix: Sequence[int] | None = None,
     ) -> Generation:
         """The tokens behind `ids`, one after another, at most `max_tokens` and as many as the model
-        has positions for; the last is one of `stop` where one came.
+        has positions for; the last is one of `stop` where one came, by default the model's own.
 
         For several prompts, each token is a list with one for each, None for those that have ended.
         Temperature 0 takes the likeliest token; else one is drawn, of those that `top_k`, `top_p`
         and `min_p` leave, see `tfgraph.runtime.sampling`. More than one beam gives the tokens of
         the best when it is known. Of an encoder-decoder, `ids` are the source and `prefix` the
-        target so far, in which a start token stands. `cache=False` computes all tokens anew at each
-        step, `check_cache` both ways (see `Generation.difference`); prompts are fed in pieces of
-        `chunk` tokens. Raises TfgraphError for a model that does not generate, an id out of range,
+        target so far, by default the model's start token, or 0. `cache=False` computes all tokens
+        anew at each step, `check_cache` both ways (see `Generation.difference`); prompts are fed in
+        pieces of `chunk` tokens. Raises TfgraphError for a model that does not generate, an id out of range,
         or an option that makes no sense.
         """
         from tfgraph.runtime.generate import Generation
@@ -138,7 +169,7 @@ class Runnable(ABC):
             max_tokens=max_tokens,
             sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty),
             beams=beams,
-            stop=stop,
+            stop=self.generation.stop if stop is None else stop,
             seed=seed,
             cache=cache,
             check_cache=check_cache,
