@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 
 import tfgraph
 from tfgraph.hf import import_checkpoint
@@ -47,21 +46,12 @@ class SentenceEncoder:
             file = Path(folder) / "model.yaml"
             file.write_text(import_checkpoint(checkpoint, file), encoding="utf-8")
             self.source = tfgraph.load_source(str(file))
-        self.model = tfgraph.compile(self.source.graph, target, weights=self.source.weights)
-        limit = min(MAX_TOKENS, self.model.symbols["seq"].high)
-        self.tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
-        self.tokenizer.enable_truncation(limit)
-        self.tokenizer.enable_padding()  # up to the longest sentence of a batch
+        self.model = tfgraph.compile(self.source, target)
+        self.limit = min(MAX_TOKENS, self.model.symbols["seq"].high)
 
     def tokenize(self, sentences: list[str]) -> dict[str, Array]:
         """The model's inputs, each i64 [sentences, tokens]; attention_mask is 0 at padding."""
-        encoded = self.tokenizer.encode_batch(sentences)
-        inputs = {
-            "input_ids": np.array([e.ids for e in encoded], np.int64),
-            "attention_mask": np.array([e.attention_mask for e in encoded], np.int64),
-            "token_type_ids": np.array([e.type_ids for e in encoded], np.int64),
-        }
-        return {port.name: inputs[port.name] for port in self.model.inputs}
+        return self.model.tokenize(sentences, limit=self.limit)
 
     def encode(self, sentences: list[str]) -> Array:
         """f32 [sentences, width], each row of length 1."""

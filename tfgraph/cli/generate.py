@@ -50,9 +50,8 @@ def generate(
     ] = None,
     beams: Annotated[int, typer.Option(min=1, metavar="N", help="keep the best N beams")] = 1,
     stop: Annotated[
-        str | None, typer.Option(
-            metavar="LIST", help="end behind any of these tokens [default: the model's]"
-        ),
+        str | None,
+        typer.Option(metavar="LIST", help="end behind any of these tokens [default: the model's]"),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, metavar="N", help="of what is drawn")] = 0,
     chunk: Annotated[

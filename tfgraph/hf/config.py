@@ -96,29 +96,30 @@ class Config:
         return number
 
 
-def read_config(folder: Path) -> Config:
-    """Read a folder's config.json. Raises TfgraphError for one that is missing or not an object."""
-    path = folder / "config.json"
+def read_config(folder: Path, name: str = "config.json") -> Config:
+    """Read a folder's config.json, or another such file. Raises TfgraphError for one that is
+    missing or not an object."""
+    path = folder / name
     where = Location(str(path))
     try:
         if path.stat().st_size > MAX_BYTES:
-            raise TfgraphError(f"config.json has more than {MAX_BYTES} bytes", where)
+            raise TfgraphError(f"{name} has more than {MAX_BYTES} bytes", where)
         text = path.read_text("utf-8")
         data: Any = json.loads(text)
     except FileNotFoundError as cause:
         raise TfgraphError(
-            f"{folder} has no config.json",
+            f"{folder} has no {name}",
             hint="expected a folder that transformers saved: config.json and model.safetensors",
         ) from cause
     except OSError as cause:
-        raise TfgraphError(f"cannot read config.json: {cause.strerror}", where) from cause
+        raise TfgraphError(f"cannot read {name}: {cause.strerror}", where) from cause
     except json.JSONDecodeError as cause:
         place = Location(str(path), cause.lineno, cause.colno)
         raise TfgraphError(f"not JSON: {cause.msg}", place) from cause
     except (ValueError, RecursionError) as cause:  # not UTF-8, an absurd number, too deep
         raise TfgraphError(f"not JSON: {cause}", where) from cause
     if not isinstance(data, dict):
-        raise TfgraphError("config.json is not an object", where)
+        raise TfgraphError(f"{name} is not an object", where)
     return Config(path, text, cast("dict[str, Any]", data))
 
 

@@ -12,6 +12,7 @@ from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.hf.architecture import Architecture, Top, architectures
 from tfgraph.hf.config import Config, read_config
 from tfgraph.hf.render import render
+from tfgraph.hf.text import text_keys
 from tfgraph.weights import Checkpoint, parse_rule
 
 # Buffers, not weights: the numbers 0, 1, 2, ... and zeros.
@@ -24,7 +25,7 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
     """The text of a model file for a folder with config.json and model.safetensors (or shards with
     an index), whose weights stay where they are.
 
-    `file` is where the text will be written: weights in its folder, below it, or beside it are
+    `file` is where the text will be written: files in its folder, below it, or beside it are
     named by a relative path, so that both can be moved together; else the path is absolute.
 
     Raises TfgraphError, naming file and key, for what is missing or not supported: the
@@ -46,7 +47,8 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
     longest = _longest(values, config)
     names = weights.names(tied)
     weights.check(names, cast("int", values["layers"]))
-    return render(
+    text = text_keys(config, values, lambda path: _path(path, file))
+    model = render(
         comment=f"{architecture.title} ({architecture.paper}), imported by tfgraph from the "
         f"checkpoint '{folder.resolve().name}', a {class_name}.",
         name=_name(folder, architecture),
@@ -60,6 +62,7 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
         names=names,
         ignore=weights.ignore(names, tied),
     )
+    return model + text
 
 
 @dataclass(frozen=True)
@@ -220,7 +223,7 @@ def _name(folder: Path, architecture: Architecture) -> str:
 
 
 def _path(weights: Path, file: Path | None) -> str:
-    """The weights as seen from the model file: relative if they lie near."""
+    """The weights, or the tokenizer, as seen from the model file: relative if they lie near."""
     # Folders are resolved, the file itself is not: in a cache it is a link to a nameless blob.
     weights = weights.parent.resolve() / weights.name
     if file is None:

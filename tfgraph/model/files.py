@@ -36,7 +36,7 @@ def find_tokenizer(file: str, document: Document) -> Path:
         raise TfgraphError(f"tokenizer: {file} is not JSON: {cause}", where, _KIND) from cause
     if not isinstance(held, dict) or "model" not in held:
         raise TfgraphError(f"tokenizer: {file} has no 'model'", where, _KIND)
-    return path
+    return path.resolve()  # it is read again, perhaps from another folder
 
 
 _KIND = "expected the tokenizer.json that Hugging Face's tokenizers saves"

@@ -57,6 +57,7 @@ class Tokenizer:
         """The token that fills up shorter rows."""
         self._whole.no_padding()
         self._whole.no_truncation()
+        self._by_limit: dict[int | None, Any] = {None: self._whole}
 
     def encode(self, text: str, *, special: bool = True, limit: int | None = None) -> list[int]:
         """The ids of a text, with those that the tokenizer puts around one if `special`; in all at
@@ -65,13 +66,13 @@ class Tokenizer:
 
     def encoding(self, text: str, *, special: bool = True, limit: int | None = None) -> Any:
         """The `ids`, `attention_mask` and `type_ids` of a text."""
-        tokenizer = self._whole
-        if limit is not None:
-            tokenizer = self._open()  # another one, since others may be using the whole one
-            tokenizer.no_padding()
-            tokenizer.enable_truncation(limit)
+        if limit not in self._by_limit:  # one for each, since several threads may be using them
+            limited = self._open()
+            limited.no_padding()
+            limited.enable_truncation(limit)
+            self._by_limit[limit] = limited
         try:
-            return tokenizer.encode(text, add_special_tokens=special)
+            return self._by_limit[limit].encode(text, add_special_tokens=special)
         except TypeError:
             raise TfgraphError(f"expected a text of Unicode, got {text!r:.60}") from None
 
@@ -119,8 +120,10 @@ class Stream:
         """Nothing has come yet but the tokens `behind` which the text stands."""
         self._decode = tokenizer.decode
         self._ids = list(behind)
-        self._start, self._given_ids = 0, len(self._ids)
-        self._given = self._decode(self._ids).rstrip(_UNKNOWN)  # of the window's text
+        text = self._decode(self._ids)
+        self._given = text.rstrip(_UNKNOWN)  # of the window's text
+        # Where the window begins, and where it may begin next: never within a character.
+        self._start, self._next = 0, len(self._ids) if self._given == text else 0
 
     def add(self, token: int) -> str:
         """The text that this token adds; "" while a character is not whole."""
@@ -131,7 +134,7 @@ class Stream:
             return ""
         piece, self._given = whole[len(self._given) :], whole
         if whole == text:
-            self._start, self._given_ids = self._given_ids, len(self._ids)
+            self._start, self._next = self._next, len(self._ids)
             self._given = self._decode(self._ids[self._start :])
         return piece
 
