@@ -173,7 +173,12 @@ COMPILING = """if True:
             try:
                 use(source)
             except tfgraph.MissingTool as error:
-                print(error.message, "|", error.hint)"""
+                print(error.message, "|", error.hint)
+    for name in ("load_source", "load_plugins", "blocks"):
+        try:
+            getattr(tfgraph, name)
+        except tfgraph.MissingTool as error:
+            print(name, "|", error.message)"""
 
 
 def test_the_python_api_says_what_it_lacks(lean: Path, tmp_path: Path) -> None:
@@ -183,7 +188,8 @@ def test_the_python_api_says_what_it_lacks(lean: Path, tmp_path: Path) -> None:
     hint = "or tfgraph without --no-deps; artifacts run without it"
     names = ["pydantic"] * 3 + ["apache-tvm"] * 3
     assert done.stdout.splitlines() == [
-        f"{name} is not installed | pip install {name}, {hint}" for name in names
+        *(f"{name} is not installed | pip install {name}, {hint}" for name in names),
+        "load_source | pydantic is not installed",
     ]
 
 

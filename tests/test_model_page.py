@@ -70,9 +70,7 @@ def values(schema: dict[str, Any]) -> str:
         return "`sm_80`, ..."
     kind = schema["type"]
     if kind == "integer":
-        below = schema.get("exclusiveMaximum", 1 << 63)
-        most = schema.get("maximum", "2^63 - 1" if below == 1 << 63 else below - 1)
-        return f"{schema['minimum']}..{most}"
+        return f"{schema['minimum']}..{schema.get('maximum', '2^63 - 1')}"
     names = {"boolean": "`true`, `false`", "string": "text", "array": "list", "number": "number"}
     return names[kind]
 

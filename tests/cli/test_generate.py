@@ -40,7 +40,7 @@ def test_tokens_with_commas_and_the_rate(tfgraph: Callable[..., Any], artifact: 
 def test_json(tfgraph: Callable[..., Any], artifact: Path) -> None:
     line = ("generate", artifact, *IDS, "--max-tokens", 4, "--json")
     ids = list(compiled("learned").generate([5, 6, 7], max_tokens=4))
-    want: dict[str, Any] = {"ids": ids, "steps": 4, "prefill_lengths": [3]}
+    want: dict[str, Any] = {"ids": ids, "text": None, "steps": 4, "prefill_lengths": [3]}
     assert tfgraph(*line).json == {**want, "logit_max_abs_vs_uncached": None}
     assert tfgraph(*line, "--check-cache").json == {**want, "logit_max_abs_vs_uncached": 0.0}
     anew = {**want, "prefill_lengths": [3, 4, 5, 6], "logit_max_abs_vs_uncached": None}
@@ -93,7 +93,7 @@ REFUSED = [
     ((*IDS, "--top-p", "1.5"), "top_p is 1.5, expected above 0, at most 1"),
     ((*IDS, "--temperature", "nan"), "temperature is nan, expected a number of at least 0"),
     ((*IDS, "--max-tokens", "-1"), "invalid value for '--max-tokens': should be greater than"),
-    ((), "missing option '--ids'"),
+    ((), "a prompt is missing"),
 ]
 
 

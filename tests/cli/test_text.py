@@ -100,6 +100,10 @@ def test_run_takes_texts(tfgraph: Callable[..., Any], both: Path) -> None:
     assert tfgraph(*model_too).json["outputs"]["logits"]["shape"] == [2, 2, 12]
 
 
+def test_inspect_says_that_it_takes_text(tfgraph: Callable[..., Any], decoder: Path) -> None:
+    assert "\n  takes text, by tokenizer.json\n" in tfgraph("inspect", decoder).out
+
+
 def test_what_is_refused(tfgraph: Callable[..., Any], decoder: Path, both: Path) -> None:
     def refused(*words: object) -> list[str]:
         got = tfgraph(*words)

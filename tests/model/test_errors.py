@@ -21,6 +21,8 @@ GOOD = (Path(__file__).parents[2] / "examples" / "encoder.yaml").read_text("utf-
         ("layers: 1.0\nwidth: 8\n", "1:9: layers: expected an integer, got 1.0"),
         ("layers: true\nwidth: 8\n", "1:9: layers: expected an integer, got true"),
         ("layers:\nwidth: 8\n", "1:1: layers: expected an integer, got nothing"),
+        (SMALL + "seed: 9223372036854775808\n",
+         "3:7: seed: expected below 9223372036854775808, got 9223372036854775808"),
         (SMALL + "heads:\n", "3:1: heads: expected a value, got nothing"),
         (SMALL + "positions:\n  max: # none\n",
          "4:3: positions.max: expected a value, got nothing"),

@@ -111,7 +111,7 @@ def test_an_artifact_from_before_there_were_tokenizers(artifact: Path, tmp_path:
     with tfgraph.load(as_before(artifact, tmp_path / "old.tfgraph")) as model:
         assert model.generation == StartStop()
         assert len(list(model.generate([5, 6], max_tokens=4))) == 4
-        with pytest.raises(TfgraphError, match="^speaker has no tokenizer") as caught:
+        with pytest.raises(TfgraphError, match="speaker has no tokenizer") as caught:
             model.tokenizer.encode("a")
     assert caught.value.hint is not None
     assert "tokenizer: tokenizer.json" in caught.value.hint

@@ -101,9 +101,7 @@ def test_the_padding_by_name_where_none_is_asked_for() -> None:
 
 
 def test_what_is_no_tokenizer_or_no_text() -> None:
-    with pytest.raises(
-        TfgraphError, match=r"^small.json: tokenizers cannot read it: Model missing"
-    ):
+    with pytest.raises(TfgraphError, match="json: tokenizers cannot read it: Model missing"):
         Tokenizer(b"{}", "small.json")
     with pytest.raises(TfgraphError, match="expected a text of Unicode, got"):
         opened(byte_level()).encode("\udcff")
@@ -112,6 +110,6 @@ def test_what_is_no_tokenizer_or_no_text() -> None:
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     data = byte_level().to_str().encode()
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(MissingTool, match="^tokenizers is not installed") as caught:
+    with pytest.raises(MissingTool, match="tokenizers is not installed") as caught:
         Tokenizer(data, "small.json")
     assert caught.value.hint == "pip install tokenizers, or 'tfgraph[text]'; ids work without it"

@@ -18,6 +18,7 @@ from tfgraph.cli.report import print_graph_ports, print_passes
 from tfgraph.cli.session import Session
 from tfgraph.cli.source import is_artifact, read_source, short_path
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime.format import TOKENIZER
 
 if TYPE_CHECKING:
     from tfgraph.ir import Graph
@@ -131,6 +132,8 @@ def _print_manifest(session: Session, folder: Path, manifest: dict[str, Any]) ->
     _print_verification(session, manifest.get("verification"))
     if functions := ", ".join(manifest.get("functions", ())):
         session.print(f"  generates, by {functions}")
+    if TOKENIZER in manifest["files"]:
+        session.print(f"  takes text, by {TOKENIZER}")
     session.print(f"  sha256 {manifest['sha256']}")
 
 

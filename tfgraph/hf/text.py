@@ -4,6 +4,7 @@ generation starts and stops. May import: config, render, errors.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.hf.config import Config, read_config
@@ -49,5 +50,6 @@ def _ids(saved: Config, config: Config, key: str) -> list[int]:
     tokens = [] if value is None else given
     for token in tokens:
         if not isinstance(token, int) or isinstance(token, bool) or token < 0:
-            raise source.error(key, f"expected an id or a list of ids, got {value!r:.60}")
+            shown = json.dumps(value)[:60]
+            raise source.error(key, f"expected an id or a list of ids, got {shown}")
     return tokens

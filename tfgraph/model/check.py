@@ -141,6 +141,8 @@ def _explain(document: Document, form: type[BaseModel], error: Any) -> TfgraphEr
     elif kind in ("greater_than_equal", "less_than_equal"):
         bound = context.get("ge", context.get("le"))
         expected = f"expected at {'least' if 'ge' in context else 'most'} {bound}"
+    elif kind == "less_than":  # of seeds alone
+        expected = f"expected below {context['lt']}"
     else:
         expected = _EXPECTED.get(kind) or str(error["msg"])
     if form is FreeForm and kind == "string_type" and loc[0] in _QUOTED and got is None:

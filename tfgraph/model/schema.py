@@ -40,7 +40,7 @@ Rows = Annotated[int, Field(ge=1, le=MAX_VOCABULARY)]
 Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
 Positive = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
 Natural = Annotated[int, Field(ge=0, le=MAX_POSITIONS)]
-Token = Annotated[int, Field(ge=0, lt=MAX_VOCABULARY)]
+Token = Annotated[int, Field(ge=0, le=MAX_VOCABULARY - 1)]
 Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
 Activation = Literal["relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"]
 FfnActivation = Literal[

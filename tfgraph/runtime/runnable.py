@@ -157,8 +157,8 @@ class Runnable(ABC):
         the best when it is known. Of an encoder-decoder, `ids` are the source and `prefix` the
         target so far, by default the model's start token, or 0. `cache=False` computes all tokens
         anew at each step, `check_cache` both ways (see `Generation.difference`); prompts are fed in
-        pieces of `chunk` tokens. Raises TfgraphError for a model that does not generate, an id out of range,
-        or an option that makes no sense.
+        pieces of `chunk` tokens. Raises TfgraphError for a model that does not generate, an id out
+        of range, or an option that makes no sense.
         """
         from tfgraph.runtime.generate import Generation
         from tfgraph.runtime.sampling import Sampling
