@@ -97,8 +97,8 @@ def _texts(executable: Executable, request: Request) -> dict[str, NDArray]:
 
 def _token_names(executable: Executable, texts: Mapping[str, NDArray]) -> list[list[str]]:
     """How the tokenizer writes the tokens of each text, padding included."""
-    rows = texts["input_ids"].tolist() if texts else []
-    return [[executable.tokenizer.name(token) for token in row] for row in rows]
+    rows: Sequence[NDArray] = list(texts["input_ids"]) if texts else []
+    return [[executable.tokenizer.name(int(token)) for token in row] for row in rows]
 
 
 def _print(
