@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from helpers.artifacts import edit_manifest
 from helpers.small_tokenizers import byte_level, word_level
 from helpers.text_models import as_before, write_decoder, write_encoder_decoder
 
@@ -64,12 +65,17 @@ def test_text_comes_as_it_is_generated(
 
 
 def test_the_stop_token_is_the_models_unless_given(
-    tfgraph: Callable[..., Any], decoder: Path
+    tfgraph: Callable[..., Any], decoder: Path, tmp_path: Path
 ) -> None:
-    line = ("generate", decoder, "--text", "the", "--max-tokens", "20", "--json")
-    free = tfgraph(*line, "--stop", "").json["ids"]
-    assert len(free) == 20
-    assert tfgraph(*line, "--stop", free[0]).json["ids"] == free[:1]
+    line = ("--text", "the", "--max-tokens", "20", "--json")
+    free = tfgraph("generate", decoder, *line).json["ids"]
+    third = free[: free.index(free[2]) + 1]
+    assert len(third) < len(free) == 20
+    entry = {"start": None, "stop": [free[2]]}
+    stops = edit_manifest(decoder, tmp_path / "stops.tfgraph", generation=entry)
+    assert tfgraph("generate", stops, *line).json["ids"] == third
+    assert tfgraph("generate", stops, *line, "--stop", free[0]).json["ids"] == free[:1]
+    assert tfgraph("generate", stops, *line, "--stop", "").json["ids"] == free
 
 
 def test_an_encoder_decoder_goes_on_from_a_text(tfgraph: Callable[..., Any], both: Path) -> None:

@@ -4,12 +4,14 @@ generation starts and stops."""
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from helpers.checkpoints import copy_case
 from helpers.small_tokenizers import word_level
 
+import tfgraph
 from tfgraph.errors import TfgraphError
 from tfgraph.hf import import_checkpoint
 from tfgraph.hf.config import read_config
@@ -30,6 +32,20 @@ def test_a_tokenizer_in_the_folder(tmp_path: Path) -> None:
     file.write_text(text)
     assert read_model(file).tokenizer == (folder / "tokenizer.json").resolve()
     assert import_checkpoint(folder).endswith(f"\ntokenizer: {folder.resolve()}/tokenizer.json\n")
+
+
+def test_what_was_read_outlives_the_folder_of_the_model_file(tmp_path: Path) -> None:
+    """Weights and tokenizer, both named by paths from that folder."""
+    folder = copy_case("bert", tmp_path / "c")
+    (folder / "tokenizer.json").write_text(word_level().to_str())
+    file = tmp_path / "gone" / "model.yaml"
+    file.parent.mkdir()
+    file.write_text(import_checkpoint(folder, file))
+    assert "tokenizer: ../c/tokenizer.json\n" in file.read_text()
+    source = tfgraph.load_source(str(file))
+    shutil.rmtree(file.parent)
+    model = tfgraph.compile(source, "numpy")
+    assert model(**model.tokenize("the cat"))["pooler_output"].shape == (1, 32)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.model.build import build_graph
 from tfgraph.model.check import is_free, validate
-from tfgraph.model.files import find_tokenizer, where_it_is_sought
+from tfgraph.model.files import find_tokenizer, where_it_is_sought, whole_path
 from tfgraph.model.free import build_free
 from tfgraph.model.generate import build_functions
 from tfgraph.model.limits import check_sizes
@@ -119,7 +119,7 @@ def _name(given: str | None, document: Document) -> str:
 
 def _open(file: File, graph: Graph, document: Document, key: str) -> Weights:
     where = document.place(key, "file").value
-    path = Path(document.file).parent / file.file
+    path = whole_path(file.file, document)
     places: dict[str | None, Location] = {None: where}
     places |= {rule: document.place(key, "names", rule).value for rule in file.names}
     try:
