@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,10 @@ def write_artifact(
     tokenizer: bytes | None = None,
     generation: StartStop | None = None,
     command: Sequence[str] | None = None,
+    taps: Collection[str] = (),
 ) -> None:
-    """Write an artifact into `folder`, an empty one or none; `command` makes it again."""
+    """Write an artifact into `folder`, an empty one or none; `command` makes it again. `taps` are
+    the outputs that the model itself does not have."""
     functions = built.functions.items()
     files = {
         layout.GRAPH_BEFORE: print_graph(before).encode(),
@@ -65,6 +67,8 @@ def write_artifact(
     write_weights(folder / layout.WEIGHTS, list(weights.values()))
     hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
     manifest = _manifest(before, after, built, target, hashes)
+    for port in manifest["outputs"]:
+        port |= {"tap": True} if port["name"] in taps else {}
     if generation is not None:
         manifest["generation"] = generation.to_json()
     text = layout.seal({**manifest, "command": None if command is None else list(command)})
@@ -119,7 +123,9 @@ def _interface(
             for p in input_ports(before)
         ],
         "outputs": [
-            {"name": p.name, "dtype": p.dtype, "shape": list(p.shape)} for p in output_ports(graph)
+            {"name": p.name, "dtype": p.dtype, "shape": list(p.shape)}
+            | ({"attention": True} if p.attention else {})
+            for p in output_ports(graph)
         ],
         "symbols": {
             name: {"min": s.low, "max": s.high, "example": s.example}

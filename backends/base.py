@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,7 +20,7 @@ from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
 from tfgraph.ir.points import settle
 from tfgraph.ops.generators import generator
 from tfgraph.ops.limits import implied_constraints
-from tfgraph.passes import PassReport
+from tfgraph.passes import PassReport, is_attention
 from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
@@ -175,7 +175,10 @@ def input_ports(graph: Graph) -> tuple[Port, ...]:
 
 def output_ports(graph: Graph) -> tuple[Port, ...]:
     """The outputs of a graph as a caller sees them."""
-    return tuple(_port(o.name, o.value, "", None) for o in graph.outputs)
+    return tuple(
+        replace(_port(o.name, o.value, "", None), attention=is_attention(graph, o.value))
+        for o in graph.outputs
+    )
 
 
 def symbol_ranges(graph: Graph) -> dict[str, SymbolRange]:

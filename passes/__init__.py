@@ -23,6 +23,7 @@ from tfgraph.passes.pipeline import (
 from tfgraph.passes.rewrite import Declined, Rewrites, apply_rules
 from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import Simplify
+from tfgraph.passes.tap import Tap, find_taps, is_attention, tap_fused, with_taps
 
 __all__ = [
     "DEFAULT_PIPELINE",
@@ -43,16 +44,21 @@ __all__ = [
     "Rule",
     "RulePass",
     "Simplify",
+    "Tap",
     "add_rule",
     "apply_rules",
     "call",
     "const",
     "either",
+    "find_taps",
+    "is_attention",
     "masked",
     "opt",
     "parse_pipeline",
     "register_pass",
     "rule",
     "run_pipeline",
+    "tap_fused",
     "var",
+    "with_taps",
 ]

@@ -15,6 +15,14 @@ if TYPE_CHECKING:
     from tfgraph.ir import Graph, Node
 
 
+def same_result(node: Node) -> object:
+    """What is equal of nodes that compute the same: the op, its operands and attributes."""
+    operands = node.operands
+    if find_op(node.op).commutative:
+        operands = tuple(sorted(operands, key=str))
+    return (node.op, operands, tuple(node.attrs.items()))
+
+
 @register_pass
 class CommonSubexpressions(Pass):
     """Nodes that apply the same op to the same operands become one: the first, under its name or
@@ -29,11 +37,7 @@ class CommonSubexpressions(Pass):
         nodes: list[Node] = []
         for node in graph.nodes:
             node = node.map_values(lambda v: same.get(v, v))
-            operands = node.operands
-            if find_op(node.op).commutative:
-                operands = tuple(sorted(operands, key=str))
-            key = (node.op, operands, tuple(node.attrs.items()))
-            known = first.setdefault(key, node)
+            known = first.setdefault(same_result(node), node)
             if known is node:
                 nodes.append(node)
             else:

@@ -1,19 +1,27 @@
 """How far two results may differ, and how far they do. One table, no test passes its own.
 
-May import: numpy, the standard library.
+May import: numpy, ir.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Graph, Value
 
 NDArray = np.ndarray[Any, Any]
 
 RELATIVE = {"float64": 1e-12, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""The bound of a value, as a share of the root mean square of its elements, by dtype."""
+"""The bound of a value, as a share of the root mean square of its elements, by dtype.
+
+Of a softmax that is the root mean square of each row's largest element. Its elements err by what
+they are themselves, an error of e in the scores moving p by at most 2 p e, and most of them are far
+smaller than those of which the row consists.
+"""
 
 
 @dataclass(frozen=True)
@@ -41,8 +49,17 @@ class Difference:
         return {"max_abs": self.max_abs, "max_rel": self.max_rel, "bound": self.bound}
 
 
-def difference(name: str, reference: NDArray, other: NDArray) -> Difference:
-    """Compare an array with its reference.
+def softmax_axis(graph: Graph, value: Value) -> int | None:
+    """The axis over which the value is a softmax; None if it is none."""
+    node = graph.producer.get(value)
+    axis = node.attrs["axis"] if node is not None and node.op == "softmax" else None
+    return axis if isinstance(axis, int) else None
+
+
+def difference(
+    name: str, reference: NDArray, other: NDArray, softmax: int | None = None
+) -> Difference:
+    """Compare an array with its reference, a softmax over that axis if one is given.
 
     NaN equals NaN in the same place, an infinity one of the same sign; integers and bools must be
     equal. A difference in shape or dtype is infinite.
@@ -56,7 +73,8 @@ def difference(name: str, reference: NDArray, other: NDArray) -> Difference:
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         apart = np.where(same, 0.0, np.abs(a - b))
         apart = np.where(np.isnan(apart), np.inf, apart)
-        finite = a[np.isfinite(a)]
+        sizes = a if softmax is None else a.max(softmax)
+        finite = sizes[np.isfinite(sizes)]
         scale = float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
         relative = np.where(same, 0.0, apart / np.maximum(np.abs(a), np.finfo(np.float64).tiny))
     bound = RELATIVE.get(str(reference.dtype), 0.0) * scale

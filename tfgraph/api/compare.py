@@ -4,7 +4,7 @@ Compiled backends run the graph after the passes; a value that the passes keep h
 before and after, so it is compared where both have it. Each is judged by its bound, in the order
 of execution. For the first that exceeds it the one node that made it is run again on the
 reference's inputs: an isolated error says that this node is wrong, an accumulated one that it
-inherited the difference. May import: backends, bounds, compile, source, passes, ir, errors.
+inherited the difference. May import: backends, bounds, fuse, source, passes, ir, errors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.bounds import Difference, difference
-from tfgraph.api.compile import fuse
+from tfgraph.api.bounds import Difference, difference, softmax_axis
+from tfgraph.api.fuse import fuse
 from tfgraph.api.source import open_source
 from tfgraph.backends.base import (
     Target,
@@ -29,7 +29,6 @@ from tfgraph.backends.base import (
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Fill, Graph, Input, Node, Output, Value
-from tfgraph.ops import verify as verify_graph
 from tfgraph.passes import DEFAULT_PIPELINE
 from tfgraph.runtime.examples import complete
 from tfgraph.runtime.inputs import check_dims
@@ -165,7 +164,6 @@ def compare(
         raise TfgraphError(f"compare takes two backends, got {len(backends)}")
     opened = open_source(source, weights)
     graph = opened.graph
-    verify_graph(graph)
     arrays = Seeded(graph.params) if opened.weights is None else opened.weights
     symbols = symbol_ranges(graph)
     constraints = [str(c) for c in constraints_of(graph)]
@@ -173,15 +171,23 @@ def compare(
         input_ports(graph), symbols, constraints, inputs or {}, check_dims(dims, symbols), seed
     )
     plans = [Target(name, threads=threads) for name in backends]
-    graphs = [fuse(graph, target, passes)[0] for target in plans]
+    graphs = [fuse(graph, target, passes).compiled for target in plans]
     shared = _shared(*graphs)
     a, b = (
         _run(target, g, arrays, feeds, sizes, shared)
         for target, g in zip(plans, graphs, strict=True)
     )
-    found = [difference(v.name, a.values[v.name], b.values[v.name]) for v in shared]
+    found = [
+        difference(v.name, a.values[v.name], b.values[v.name], softmax_axis(a.graph, v))
+        for v in shared
+    ]
     outputs = tuple(
-        difference(o.name, a.values[o.value.name], b.values[p.value.name])
+        difference(
+            o.name,
+            a.values[o.value.name],
+            b.values[p.value.name],
+            softmax_axis(a.graph, o.value),
+        )
         for o, p in zip(a.graph.outputs, b.graph.outputs, strict=True)
     )
     first = next((d for d in found if not d.ok), None)

@@ -1,6 +1,6 @@
 """Compile a graph: run the passes, build with a backend, write the artifact, verify it.
 
-May import: source, verify, backends, passes, weights, ir, errors.
+May import: source, fuse, verify, backends, passes, weights, ir, errors.
 """
 
 from __future__ import annotations
@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.api.fuse import AfterPass, fuse
 from tfgraph.api.source import Opened, open_source
 from tfgraph.api.verify import Verification, verify_together
 from tfgraph.backends.artifact import record_verification, write_artifact
@@ -30,9 +30,8 @@ from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.staging import Staging
 from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
 from tfgraph.ir import Graph
-from tfgraph.ops import verify as verify_graph
-from tfgraph.passes import DEFAULT_PIPELINE, Pass, PassReport, parse_pipeline, run_pipeline
-from tfgraph.passes.proof import Proof, prove_pipeline
+from tfgraph.passes import DEFAULT_PIPELINE, PassReport, Tap
+from tfgraph.passes.proof import Proof
 from tfgraph.runtime.cores import check_threads
 from tfgraph.runtime.format import SUFFIX
 from tfgraph.runtime.model import load
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("tfgraph")
 Progress = Callable[[str], None]
-AfterPass = Callable[[Pass, Graph, Graph], None]
 
 
 @dataclass(frozen=True)
@@ -60,6 +58,9 @@ class CompileReport:
     weight_bytes: int
     proof: Proof | None = None
     """Of all passes: how sure it is that the artifact's graph means what was read."""
+    taps: tuple[Tap, ...] = ()
+    tap_nodes: int = 0
+    """The nodes of `compiled` that recompute tapped values; the passes made the others."""
 
     def to_json(self) -> dict[str, Any]:
         """The object that `compile --json` prints."""
@@ -72,6 +73,7 @@ class CompileReport:
                 for name, s in symbol_ranges(self.graph).items()
             },
             "passes": [report.to_json() for report in self.passes],
+            "taps": [tap.to_json() for tap in self.taps],
             "proof": None if self.proof is None else self.proof.to_json(),
             "verify": self.verification.to_json(),
             "sha256": self.sha256,
@@ -95,6 +97,7 @@ def compile(
     output: str | Path | None = None,
     weights: Weights | None = None,
     passes: str = DEFAULT_PIPELINE,
+    tap: str | Sequence[str] = (),
     threads: int | None = None,
 ) -> Executable:
     """A graph as a callable: `compile(graph)(x=array)` gives the outputs by name.
@@ -103,9 +106,10 @@ def compile(
     the target is that of the model, or the CPU, unless given. With `output` a verified artifact is
     written there, which `load` reads again. `weights` are arrays by parameter name, all of them and
     no others, of the parameters' shapes and dtypes; without, they are the model's, or seeded.
-    `threads` is that of `load`; the reference uses NumPy's. Raises TfgraphError for weights that do
-    not fit and a graph that the target cannot run, MissingTool where this machine cannot,
-    VerificationFailed.
+    `tap` are patterns of values that become further outputs, see `tfgraph.passes.find_taps`; the
+    model's other functions have none. `threads` is that of `load`; the reference uses NumPy's.
+    Raises TfgraphError for weights that do not fit, taps that name nothing and a graph that the
+    target cannot run, MissingTool where this machine cannot, VerificationFailed.
     """
     opened = open_source(source, weights)
     chosen = opened.choose(target)
@@ -113,10 +117,10 @@ def compile(
         chosen = replace(chosen, threads=threads)
     backend = find_backend(chosen.name)
     if output is not None:
-        return _written(opened, backend, chosen, Path(output), passes)
-    compiled, _ = _checked(opened.graph, chosen, passes)
+        return _written(opened, backend, chosen, Path(output), passes, tap)
+    compiled = fuse(opened.graph, chosen, passes, tap=tap).compiled
     others = _functions(opened, backend)
-    fused = {name: _checked(graph, chosen, passes)[0] for name, graph in others.items()}
+    fused = {name: fuse(graph, chosen, passes).compiled for name, graph in others.items()}
     more = (fused,) if fused else ()
     made = backend.compile(compiled, _weights(opened), chosen, *more)
     made.tokenizer_json = opened.tokenizer_json()
@@ -129,20 +133,13 @@ def _functions(opened: Opened, backend: Backend) -> Mapping[str, Graph]:
     return opened.functions if backend.has_functions else {}
 
 
-def _checked(
-    graph: Graph,
-    target: Target,
-    passes: str,
-    after: AfterPass | None = None,
-    prove: bool = False,
-) -> tuple[Graph, list[PassReport]]:
-    """`fuse` of a graph that is valid."""
-    verify_graph(graph)
-    return fuse(graph, target, passes, after, prove)
-
-
 def _written(
-    opened: Opened, backend: Backend, target: Target, output: Path, passes: str
+    opened: Opened,
+    backend: Backend,
+    target: Target,
+    output: Path,
+    passes: str,
+    tap: str | Sequence[str],
 ) -> Executable:
     """The artifact at `output`, loaded."""
     if isinstance(backend, CompilingBackend):
@@ -151,21 +148,8 @@ def _written(
         if reason is not None:
             hint = "tfgraph.build writes an artifact without running it"
             raise MissingTool(f"target '{target.name}' cannot run here: {reason}", hint=hint)
-    _build(opened, target, output, passes=passes)
+    _build(opened, target, output, passes=passes, tap=tap)
     return load(output, threads=target.threads)
-
-
-def fuse(
-    graph: Graph,
-    target: Target,
-    passes: str,
-    after: AfterPass | None = None,
-    prove: bool = False,
-) -> tuple[Graph, list[PassReport]]:
-    """The graph after the passes; as it is for the reference, which runs what was written."""
-    if target.name == "numpy":
-        return graph, []
-    return run_pipeline(graph, parse_pipeline(passes), after, prove)
 
 
 def build(
@@ -175,6 +159,7 @@ def build(
     *,
     weights: Weights | None = None,
     passes: str = DEFAULT_PIPELINE,
+    tap: str | Sequence[str] = (),
     check: bool = True,
     prove: bool = True,
     keep_failed: bool = False,
@@ -183,7 +168,7 @@ def build(
     after: AfterPass | None = None,
 ) -> CompileReport:
     """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here); `source`,
-    `target` and `weights` are those of `compile`.
+    `target`, `weights` and `tap` are those of `compile`.
 
     The artifact appears whole, after it was verified against the reference, or not at all. Raises
     VerificationFailed; with `keep_failed` the artifact is then kept under `NAME.failed.tfgraph`.
@@ -197,7 +182,9 @@ def build(
         target,
         output,
         passes=passes,
+        tap=tap,
         check=check,
+        prove=prove,
         keep_failed=keep_failed,
         origin=origin,
         progress=progress,
@@ -211,27 +198,29 @@ def _build(
     output: str | Path | None,
     *,
     passes: str,
+    tap: str | Sequence[str],
     check: bool = True,
+    prove: bool = True,
     keep_failed: bool = False,
     origin: Sequence[str] | None = None,
     progress: Progress = lambda stage: None,
     after: AfterPass | None = None,
 ) -> CompileReport:
     """See `build`."""
-    graph, chosen = opened.graph, opened.choose(target)
+    chosen = opened.choose(target)
     backend = find_backend(chosen.name)
     if not isinstance(backend, CompilingBackend):
         raise TfgraphError(
             f"target '{chosen.name}' makes no artifact", hint="compile with --target cpu or cuda"
         )
     target = backend.settle(chosen)
-    final = Path(output or f"{graph.name}.{target.name}{SUFFIX}")
+    final = Path(output or f"{opened.graph.name}.{target.name}{SUFFIX}")
     arrays, functions = _weights(opened), _functions(opened, backend)
     tokenizer = opened.tokenizer_json()
     progress("passes")
-    compiled, reports = _checked(graph, target, passes, after, prove)
-    fused = {n: _checked(g, target, passes, prove=prove)[0] for n, g in functions.items()}
-    whole = prove_pipeline(graph, compiled) if prove else None
+    main = fuse(opened.graph, target, passes, after, tap, prove)
+    graph, compiled, reports = main.graph, main.compiled, main.passes
+    fused = {n: fuse(g, target, passes, prove=prove).compiled for n, g in functions.items()}
     with Staging(final) as staging:
         progress("compile")
         built = backend.build(compiled, arrays, target, *((fused,) if fused else ()))
@@ -246,7 +235,8 @@ def _build(
                 reports,
                 tokenizer=tokenizer,
                 generation=opened.generation,
-                command=_command(opened, target, passes, origin),
+                command=_command(opened, target, passes, tap, origin),
+                taps={t.output for t in main.taps if t.added},
             )
         progress("verify")
         written = {"main": (graph, compiled)}
@@ -262,23 +252,30 @@ def _build(
         if place is not None:
             staging.publish(place)
     size = sum(int(np.prod(w.shape)) * np.dtype(w.dtype).itemsize for w in built.weights)
-    proof = _together(reports, whole) if prove else None
     report = CompileReport(
-        place, target, graph, compiled, tuple(reports), outcome, sha256, size, proof
+        place,
+        target,
+        graph,
+        compiled,
+        tuple(reports),
+        outcome,
+        sha256,
+        size,
+        main.proof,
+        main.taps,
+        main.tap_nodes,
     )
     if failed:
         raise VerificationFailed(report)
     return report
 
 
-def _together(reports: Sequence[PassReport], whole: Proof | None) -> Proof:
-    """The proof of a pipeline: that of the weakest pass, and of the whole where it was drawn."""
-    found = [r.proof for r in reports if r.proof is not None]
-    return reduce(Proof.and_then, [*found, *([whole] if whole else [])], Proof())
-
-
 def _command(
-    opened: Opened, target: Target, passes: str, origin: Sequence[str] | None
+    opened: Opened,
+    target: Target,
+    passes: str,
+    tap: str | Sequence[str],
+    origin: Sequence[str] | None,
 ) -> list[str] | None:
     """The command that makes the artifact again, in the folder of its model; None where it was made
     of a graph. Without folders, since the same inputs give the same bytes wherever they are."""
@@ -293,6 +290,8 @@ def _command(
         "--passes": None if passes == DEFAULT_PIPELINE else passes,
     }
     given = [word for name, value in options.items() if value for word in (name, value)]
+    patterns = [tap] if isinstance(tap, str) else tap
+    given += [word for pattern in patterns for word in ("--tap", pattern)]
     return ["tfgraph", "compile", *origin, *given, *(["--shared"] if target.shared else [])]
 
 

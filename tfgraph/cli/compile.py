@@ -20,7 +20,7 @@ from tfgraph.cli.options import (
     verb,
 )
 from tfgraph.cli.output import at_sizes, plural, size
-from tfgraph.cli.report import print_memory, print_model, print_passes
+from tfgraph.cli.report import print_memory, print_model, print_passes, print_taps
 from tfgraph.cli.session import Session
 from tfgraph.cli.source import choose_target, read_source, short_path
 from tfgraph.errors import TfgraphError, nearest, render
@@ -54,6 +54,12 @@ def compile(
         str | None, typer.Option(metavar="CPU", help="LLVM's name of a CPU [default: this one]")
     ] = None,
     passes: PassesOption = None,
+    tap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN", help="values as further outputs; or 'attention', or 'hidden'"
+        ),
+    ] = None,
     print_after: Annotated[
         list[str] | None,
         typer.Option(metavar="PASS", help="show what a pass changes, as a diff; or 'all'"),
@@ -95,6 +101,7 @@ def compile(
                 chosen,
                 output,
                 passes=pipeline,
+                tap=tap or (),
                 check=verify,
                 prove=prove,
                 keep_failed=keep_failed,
@@ -196,7 +203,9 @@ def _print_report(session: Session, report: CompileReport) -> None:
     elif "cpu" in (manifest := read_manifest(artifact)):
         line += f" {manifest['cpu']['mcpu']} ({'--mcpu' if target.mcpu else 'this machine'})"
     session.print(f"{session.style('target', 'bold')}  {line}")
-    print_passes(session, report.graph, report.compiled, report.passes)
+    fused = len(report.compiled.nodes) - report.tap_nodes
+    print_passes(session, len(report.graph.nodes), fused, report.passes)
+    print_taps(session, report)
     examples = {name: s.example for name, s in symbol_ranges(report.graph).items()}
     print_memory(session, report.compiled, report.weight_bytes, examples)
     if report.proof is not None:

@@ -1,6 +1,7 @@
-"""`tfgraph inspect`: the graph of a model or artifact as text or a picture, its cost, its fusion.
+"""`tfgraph inspect`: the graph of a model or artifact as text or a picture, its cost, its fusion, and
+what its tokens attend to.
 
-May import: api, backends.base, passes, model, text, draw, cost, runtime.
+May import: attention, api, backends.base, passes, model, text, draw, cost, runtime.
 """
 
 from __future__ import annotations
@@ -49,8 +50,46 @@ def inspect(
         bool, typer.Option("--cost", help="parameters, FLOPs and bytes by part and by op")
     ] = False,
     dim: DimOption = None,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="run it: which tokens attend to which")
+    ] = False,
+    ids: Annotated[
+        str | None, typer.Option("--ids", metavar="LIST", help="the tokens, such as 5,6,7")
+    ] = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option("--prefix", metavar="LIST", help="an encoder-decoder's target [default: 0]"),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option("--token", metavar="WORD", help="what this one attends to [default: all]"),
+    ] = None,
+    layer: Annotated[
+        int | None, typer.Option("--layer", min=0, metavar="N", help="of this layer alone")
+    ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", min=1, metavar="K", help="how many for each head [default: 5]"),
+    ] = None,
 ) -> int:
-    """Show a graph, what it costs, what fuses. For an artifact, also what it holds."""
+    """Show a graph, what it costs, what fuses, what attends to what. For an artifact, also what it
+    holds."""
+    asked = {"ids": ids, "prefix": prefix, "token": token, "layer": layer, "top": top}
+    asked = {name: value for name, value in asked.items() if value is not None}
+    if attention:
+        others = {
+            "--format": format,
+            "--fused": fused,
+            "--passes": passes,
+            "--fusion": fusion,
+            "--cost": cost,
+            "--dim": dim,
+        }
+        if other := next((option for option, value in others.items() if value), None):
+            raise TfgraphError(f"--attention runs the model; {other} shows the graph")
+        return _attention(session, model, asked)
+    if asked:
+        raise TfgraphError(f"--{next(iter(asked))} is for --attention")
     if format not in (None, Format.text) and (fusion or cost) and not session.json:
         other = "--fusion" if fusion else "--cost"
         raise TfgraphError(
@@ -78,12 +117,28 @@ def inspect(
     if format is not None or not (fusion or cost):
         _print_graph(session, shown, format)
     if fusion:
-        print_passes(session, read.graph, graph, reports)
+        print_passes(session, len(read.graph.nodes), len(graph.nodes), reports)
     if cost:
         ran = fused or fusion or passes is not None
         _print_cost(session, graph, "after passes" if ran else "as written", dim, found)
     session.object(found)
     return 0
+
+
+def _attention(session: Session, spec: str, asked: dict[str, Any]) -> int:
+    """What attends to what: an artifact says so itself, a model runs on the reference."""
+    from tfgraph.cli.attention import Request, attention_of_artifact, print_attention
+
+    request = Request(**asked)
+    if is_artifact(spec):
+        return attention_of_artifact(session, spec, request)
+    read = read_source(session, spec)
+    from tfgraph.api import compile
+    from tfgraph.backends.base import constraints_of
+
+    with session.progress("running on numpy"):
+        made = compile(read.graph, "numpy", weights=read.weights, tap="attention")
+        return print_attention(session, made, [str(c) for c in constraints_of(read.graph)], request)
 
 
 def _inspect_artifact(

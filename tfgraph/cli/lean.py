@@ -1,10 +1,10 @@
-"""`run` and `generate` of an artifact past typer: nothing is imported that a machine which only
-runs artifacts lacks.
+"""`run`, `generate` and `inspect --attention` of an artifact past typer: nothing is imported that a
+machine which only runs artifacts lacks.
 
 Typer brings pydantic, and takes as long to start as a small model takes to run. What the parser
 here does not understand, mistakes and `--help` included, is left to typer, which explains it; where
 typer is not installed, what can be said without it is said here. May import: the standard library,
-source, execute, generating, errors.
+source, execute, generating, attention, errors.
 """
 
 from __future__ import annotations
@@ -32,16 +32,22 @@ class _Parser(argparse.ArgumentParser):
         raise _NotPlain(message)
 
 
-def parser() -> argparse.ArgumentParser:
-    """The options that `run` and `generate` have, by the names that typer knows them by."""
+def common_parser() -> argparse.ArgumentParser:
+    """The options that every verb has, by the names that typer knows them by."""
     made = _Parser(add_help=False, allow_abbrev=False)
     made.add_argument("model")
-    made.add_argument("--seed", type=_number(0), default=0)
-    made.add_argument("--threads", type=_number(1))
-    made.add_argument("--verify-weights", action=argparse.BooleanOptionalAction, default=True)
     made.add_argument("--plugin", action="append")  # nothing of it concerns an artifact
     for flags in (["--json"], ["--verbose", "-v"], ["--quiet", "-q"], ["--no-color"]):
         made.add_argument(*flags, action="store_true")  # read by `Output.of`
+    return made
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options that `run` and `generate` have."""
+    made = common_parser()
+    made.add_argument("--seed", type=_number(0), default=0)
+    made.add_argument("--threads", type=_number(1))
+    made.add_argument("--verify-weights", action=argparse.BooleanOptionalAction, default=True)
     return made
 
 
@@ -73,6 +79,17 @@ def generate_parser() -> argparse.ArgumentParser:
     return made
 
 
+def attention_parser() -> argparse.ArgumentParser:
+    """The options of `inspect --attention`."""
+    made = common_parser()
+    made.add_argument("--attention", action="store_true", required=True)
+    for text in ("--ids", "--prefix", "--token"):
+        made.add_argument(text)
+    made.add_argument("--layer", type=_number(0))
+    made.add_argument("--top", type=_number(1), default=5)
+    return made
+
+
 def run_lean(arguments: Sequence[str], session: Session) -> int | None:
     """Do what the arguments ask of an artifact; None where they ask for anything else."""
     if list(arguments) == ["--version"]:
@@ -81,7 +98,7 @@ def run_lean(arguments: Sequence[str], session: Session) -> int | None:
         print(f"tfgraph {VERSION}")
         return 0
     found = _VERBS.get(arguments[0]) if arguments else None
-    if found is None:
+    if found is None or (arguments[0] == "inspect" and "--attention" not in arguments):
         return None
     make_parser, act = found
     alone = find_spec("typer") is None
@@ -116,9 +133,17 @@ def _generate(session: Session, given: Any) -> int:
     return generate_artifact(session, given.model, request, given.threads, given.verify_weights)
 
 
+def _attention(session: Session, given: Any) -> int:
+    from tfgraph.cli.attention import Request, attention_of_artifact
+
+    request = Request(**{f.name: getattr(given, f.name) for f in fields(Request)})
+    return attention_of_artifact(session, given.model, request)
+
+
 _VERBS: dict[str, tuple[Callable[[], Any], Callable[[Any, Any], int]]] = {
     "run": (run_parser, _run),
     "generate": (generate_parser, _generate),
+    "inspect": (attention_parser, _attention),
 }
 
 

@@ -15,9 +15,10 @@ from tfgraph.cli.source import short_path
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tfgraph.api import CompileReport
     from tfgraph.ir import Graph, TensorType
     from tfgraph.model import Model
-    from tfgraph.passes import Declined, PassReport
+    from tfgraph.passes import Declined, PassReport, Tap
     from tfgraph.runtime.sizes import Port
 
 _GLUE = "\N{NO-BREAK SPACE}"
@@ -55,13 +56,14 @@ def print_graph_ports(out: Output, graph: Graph) -> None:
         out.print(f"  requires {constraint}")
 
 
-def print_passes(out: Output, before: Graph, after: Graph, reports: Sequence[PassReport]) -> None:
-    """Each pass with how often its rules applied, then what could not be fused, and why."""
+def print_passes(out: Output, before: int, after: int, reports: Sequence[PassReport]) -> None:
+    """How many nodes there were before and after; each pass with how often its rules applied, then
+    what could not be fused, and why."""
     head = out.style("passes", "bold")
     if not reports:
         out.print(f"{head}  none ran")
         return
-    out.print(f"{head}  {len(before.nodes)} -> {plural(len(after.nodes), 'node')}")
+    out.print(f"{head}  {before} -> {plural(after, 'node')}")
     rows = [(report.name, str(report.count), _applied(report)) for report in reports]
     names, numbers = (max(len(row[i]) for row in rows) for i in (0, 1))
     for name, number, rules in (row for row in rows if row[2]):
@@ -73,6 +75,31 @@ def print_passes(out: Output, before: Graph, after: Graph, reports: Sequence[Pas
         for line in _wrap(f"no change: {idle}", 78):
             out.print(out.style(f"  {line}", "dim"))
     print_declined(out, [d for report in reports for d in report.declined])
+
+
+def print_taps(out: Output, report: CompileReport) -> None:
+    """The tapped values that are further outputs, and what it takes to give them out."""
+    added = [tap for tap in report.taps if tap.added]
+    again = [tap for tap in added if tap.recomputed]
+    if not report.taps:
+        return
+    told = plural(len(added), "further output")
+    if again:
+        nodes = plural(report.tap_nodes, "node")
+        told += f"; {len(again)} fused away, recomputed by {nodes} beside the model's"
+    out.print(f"{out.style('taps', 'bold')}    {told}")
+    types = {tap.output: str(tap.value.type) for tap in report.taps}
+    shown = report.taps if out.verbose else report.taps[:_EACH]
+    out.rows([(t.value.name, types[t.output], _given(t)) for t in shown])
+    if len(report.taps) > len(shown):
+        out.print(f"  and {len(report.taps) - len(shown)} more, which -v lists")
+
+
+def _given(tap: Tap) -> str:
+    """How a tapped value is given out."""
+    if not tap.added:
+        return f"the output {tap.output} already"
+    return "recomputed" if tap.recomputed else ""
 
 
 def _applied(report: PassReport) -> str:

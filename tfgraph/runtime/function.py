@@ -115,4 +115,5 @@ def _port(entry: Mapping[str, Any]) -> Port:
         tuple(entry["shape"]),
         entry.get("generator", ""),
         entry.get("limit"),
+        entry.get("attention", False),
     )

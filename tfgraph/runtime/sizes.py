@@ -37,6 +37,8 @@ class Port:
     fill: str = "normal(1)"
     limit: int | str | None = None
     """Integer values must be below this dimension: they index a table of that many rows."""
+    attention: bool = False
+    """Whether it is an output that holds attention weights [batch, heads, query, key]."""
 
     @property
     def is_state(self) -> bool:
