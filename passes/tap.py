@@ -80,38 +80,31 @@ def tap_fused(before: Graph, after: Graph, taps: Sequence[Tap]) -> tuple[Graph, 
     """`after`, what the passes made of `before`, with the tapped values as outputs; and the taps,
     which know now what was recomputed."""
     there = {v: v for v in after.values() if "~" not in v.name}  # passes make names with ~ anew
-    nodes = _missing(before, there, [tap.value for tap in taps if tap.added])
-    made = list(after.nodes)
-    place = {value: i for i, node in enumerate(made) for value in node.outputs}
-    behind: dict[int, list[Node]] = {}
-    known = {same_result(node): node for node in reversed(made)}
+
+    def now(value: Value) -> Value:
+        return there.get(value, value)
+
+    again = _missing(before, there, [tap.value for tap in taps if tap.added])
+    known = {same_result(node): node for node in reversed(after.nodes)}
     free = _free_names(after)
-    recomputed: set[Value] = set()
-    for node in nodes:
-        moved = node.map_values(lambda v: there.get(v, v))
+    added: list[Node] = []
+    for node in again:
+        moved = node.map_values(now)
         same = known.get(same_result(moved))
         if same is None:
-            own = {v: Value(free(v.name), v.type) for v in node.outputs}
-            same = known[same_result(moved)] = renamed(moved, own)
-            at = max((place.get(v, -1) for v in same.inputs), default=-1)
-            place |= dict.fromkeys(same.outputs, at)
-            behind.setdefault(at, []).append(same)
-            recomputed.update(node.outputs)
+            same = renamed(moved, {v: Value(free(v.name), v.type) for v in node.outputs})
+            known[same_result(moved)] = same
+            added.append(same)
         there |= {v: w for v, w in zip(node.outputs, same.outputs, strict=True) if v not in there}
-    ordered = [*behind.get(-1, ())]
-    for i, node in enumerate(made):
-        ordered += [node, *behind.get(i, ())]
-    read = {v for node in nodes for v in node.inputs}
-    has = after.param_values
-    params = tuple(p for p in before.params if p.value in read and p.value not in has)
-    outputs = tuple(Output(tap.output, there[tap.value]) for tap in taps if tap.added)
+    read = {value for node in added for value in node.inputs} - after.param_values
     graph = replace(
         after,
-        nodes=tuple(ordered),
-        params=(*after.params, *params),
-        outputs=(*after.outputs, *outputs),
+        nodes=tuple(_inserted(after.nodes, added)),
+        params=(*after.params, *(p for p in before.params if p.value in read)),
+        outputs=(*after.outputs, *(Output(t.output, now(t.value)) for t in taps if t.added)),
     )
-    return graph, tuple(replace(tap, recomputed=tap.value in recomputed) for tap in taps)
+    made = {value for node in added for value in node.outputs}
+    return graph, tuple(replace(t, recomputed=now(t.value) in made) for t in taps)
 
 
 def is_attention(graph: Graph, value: Value) -> bool:
@@ -142,9 +135,8 @@ def _named(graph: Graph, made: Sequence[Value], pattern: str) -> list[Value]:
         glob = pattern.removeprefix("%")
         found = [v for v in made if v.name == glob or fnmatchcase(v.name, glob)]
     if not found:
-        raise TfgraphError(
-            f"tap: no value is named '{pattern}'", hint=_advice(graph, made, pattern)
-        )
+        what = f"named '{pattern}'" if pattern not in ("attention", "hidden") else pattern
+        raise TfgraphError(f"tap: no value is {what}", hint=_advice(graph, made, pattern))
     return found
 
 
@@ -153,10 +145,12 @@ def _advice(graph: Graph, made: Sequence[Value], pattern: str) -> str:
     name = pattern.removeprefix("%")
     if pattern == "attention":
         fused = any(node.op == "attention" for node in graph.nodes)
-        return "the graph is fused already" if fused else "no softmax is over scores Q K^T here"
+        return "the graph is fused already" if fused else "no softmax is over scores Q K^T"
+    if pattern == "hidden":
+        return "no value is named layers.0, and so on"
     if any(name == v.name for v in graph.values()):
         return "it is an input or a parameter; taps are of what nodes make"
-    close = get_close_matches(name, [v.name for v in made], n=3, cutoff=0.5)
+    close = sorted(get_close_matches(name, [v.name for v in made], n=3, cutoff=0.5))
     near = f"the nearest are {', '.join(close)}; " if close else ""
     return f"{near}`tfgraph inspect` prints all names"
 
@@ -170,6 +164,20 @@ def _missing(before: Graph, there: Mapping[Value, Value], wanted: Sequence[Value
             found.append(node)
             needed.update(v for v in node.inputs if v not in there)
     return found[::-1]
+
+
+def _inserted(nodes: Sequence[Node], added: Sequence[Node]) -> Iterator[Node]:
+    """The nodes, and each added one as soon as there is what it reads, which then need not be kept
+    for longer."""
+    place = {value: i for i, node in enumerate(nodes) for value in node.outputs}
+    behind: dict[int, list[Node]] = {}
+    for node in added:
+        at = max((place.get(value, -1) for value in node.inputs), default=-1)
+        place |= dict.fromkeys(node.outputs, at)
+        behind.setdefault(at, []).append(node)
+    yield from behind.get(-1, ())
+    for i, node in enumerate(nodes):
+        yield from (node, *behind.get(i, ()))
 
 
 def _free_names(graph: Graph) -> Callable[[str], str]:

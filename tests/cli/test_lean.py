@@ -1,4 +1,5 @@
-"""`run` and `generate` of an artifact are parsed in two ways, with typer and past it: alike."""
+"""`run`, `generate` and `inspect --attention` of an artifact are parsed in two ways, with typer and
+past it: alike."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from helpers.small_model import build_small
 
-from tfgraph.cli.lean import generate_parser, run_parser
+from tfgraph.cli.lean import attention_parser, generate_parser, run_parser
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,11 +26,18 @@ def test_both_parsers_know_the_same_options() -> None:
 
     command: Any = typer.main.get_command(app)
     of_models = {"--target", "--trace", "--version", "model", "artifact"}
-    for verb, made in (("run", run_parser()), ("generate", generate_parser())):
+    of_graphs = {"--format", "-f", "--fused", "--passes", "--fusion", "--cost", "--dim"}
+    parsers = {
+        "run": run_parser(),
+        "generate": generate_parser(),
+        "inspect": attention_parser(),
+    }
+    for verb, made in parsers.items():
         known = command.commands[verb].params
         whole = {option for p in known for option in (*p.opts, *p.secondary_opts)}
         lean = {option for action in made._actions for option in action.option_strings}
-        assert lean == whole - of_models - {"--help", "-h"}, verb
+        left = of_models | (of_graphs if verb == "inspect" else set())
+        assert lean == whole - left - {"--help", "-h"}, verb
 
 
 @pytest.mark.parametrize(

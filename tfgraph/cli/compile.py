@@ -136,6 +136,8 @@ def _reproduce(session: Session, model: str, passes: str | None, report: Compile
     kept = "" if report.artifact is None else f"kept as {short_path(report.artifact)}; "
     if worst.name not in {output.name for output in report.graph.outputs}:
         return f"{kept}that is another function than the whole model, which `compare` runs"
+    if any(tap.added and tap.output == worst.name for tap in report.taps):
+        passes = "dce"  # so that nothing is fused, and `compare` sees what the tap is made of
     line = ["tfgraph", "compare", model, "--backends", f"numpy,{report.target.name}"]
     for symbol, number in report.verification.dims[at].items():
         line += ["--dim", f"{symbol}={number}"]

@@ -1,5 +1,5 @@
-"""`tfgraph inspect`: the graph of a model or artifact as text or a picture, its cost, its fusion, and
-what its tokens attend to.
+"""`tfgraph inspect`: the graph of a model or artifact as text or a picture, its cost, its fusion,
+and what its tokens attend to.
 
 May import: attention, api, backends.base, passes, model, text, draw, cost, runtime.
 """
