@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tfgraph.ops as ops
+from tfgraph.api.bounds import difference, softmax_axis
 from tfgraph.api.verify import plan, verify
 from tfgraph.backends.base import symbol_ranges
 from tfgraph.backends.numpy import NumpyExecutable
@@ -17,6 +18,23 @@ from tfgraph.ir.mask import bias
 from tfgraph.model import load_source
 
 ROOT = Path(__file__).parents[2]
+
+
+def test_a_softmax_is_judged_by_its_largest_weights() -> None:
+    """Most of a row is far smaller than what it consists of, which is where it may differ."""
+    row = np.full((3, 1000), 1e-5, np.float32)
+    row[:, 7] = 0.99
+    for error, ok in ((5e-5, True), (2e-4, False)):
+        other = row.copy()
+        other[1, 7] += error
+        assert difference("p", row, other, softmax=-1).ok is ok
+        assert not difference("x", row, other).ok
+    with ops.graph("rows") as g:
+        x = g.input("x", "f32", "batch", 8)
+        g.output("p", ops.softmax(x, axis=1))
+        g.output("y", x + 1)
+    graph = g.build()
+    assert [softmax_axis(graph, o.value) for o in graph.outputs] == [1, None]
 
 
 def two_lengths(*constraints: tuple[str, str, str], high: int = 100) -> Graph:
