@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from helpers.artifacts import environment
+from helpers.text_models import write_encoder, write_encoder_decoder
 from helpers.tolerance import assert_close
 
 import tfgraph as tg
@@ -137,11 +138,13 @@ def test_cross_attention(folder: Path, tfgraph: Callable[..., Any]) -> None:
     ("source", "options", "message", "hint"),
     [
         ("plain.tfgraph", "--ids 5", "does not give its attention weights", "--tap attention -o "),
-        ("tapped.tfgraph", "", "--attention is of a text", "--ids 5,6,7"),
+        ("tapped.tfgraph", "", "--attention needs a text", "or --ids 5,6,7"),
         ("tapped.tfgraph", "--ids 5,x", "'x' is no token id", "--ids 5,6,7"),
         ("tapped.tfgraph", "--ids 5,6 --token 9", "--token 9: no such token", "tokens are 5 6"),
         ("tapped.tfgraph", "--ids 5 --layer 7", "--layer 7: the model has no", "it has 0, 1"),
-        ("tapped.tfgraph", "--ids 5 --prefix 1", "--prefix is for encoder-decoders", "all tokens"),
+        ("tapped.tfgraph", "--ids 5 --prefix 1", "--prefix is for encoder-decoders", ""),
+        ("tapped.tfgraph", "--ids 5 --text a", "takes --ids or --text, not both", ""),
+        ("tapped.tfgraph", "--text a", "encoder has no tokenizer", "tokenizer: tokenizer.json"),
         ("tapped.tfgraph", "--ids 50", "holds 50, expected 0 to 49", ""),
         ("encoder.yaml", "--ids 5 --cost", "--attention runs the model; --cost shows", ""),
     ],
@@ -213,6 +216,40 @@ def test_both_ways_do_the_same(
     monkeypatch.setattr(lean, "run_lean", lambda *_: None)
     assert past_typer == results()
     assert [code for code, *_ in past_typer] == [0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("token", "positions"),
+    [("the", [1, 5]), ("The", [1, 5]), ("[SEP]", [7]), ("größer", [])],
+)
+def test_text(
+    token: str, positions: list[int], tmp_path: Path, tfgraph: Callable[..., Any]
+) -> None:
+    """Tokens are shown, and found, as the tokenizer writes them."""
+    line = ("inspect", write_encoder(tmp_path / "words"), "--attention")
+    result = tfgraph(*line, "--text", "the cat sat on the mat", "--token", token, "--json")
+    if not positions:
+        assert result.code == 2
+        assert "the tokens are [CLS] the cat sat on mat [SEP]" in result.json["error"]["hint"]
+        return
+    found = result.json
+    tokens = ["[CLS]", "the", "cat", "sat", "on", "the", "mat", "[SEP]"]
+    assert found["tokens"] == {"seq": tokens}
+    rows = found["maps"][0]["rows"]
+    assert [(r["position"], r["token"]) for r in rows if r["head"] == 0] == [
+        (i, tokens[i]) for i in positions
+    ]
+    by_ids = tfgraph(*line, "--ids", "2,4,5,6,7,4,8,3", "--json").json
+    assert by_ids["tokens"] == found["tokens"]
+
+
+def test_text_of_an_encoder_decoder(tmp_path: Path, tfgraph: Callable[..., Any]) -> None:
+    file = write_encoder_decoder(tmp_path / "both", "generation: {start: 2}\n")
+    line = ("inspect", file, "--attention", "--text", "the cat", "--json")
+    assert tfgraph(*line, "--prefix", "dog").json["tokens"] == {
+        "seq": ["[CLS]", "the", "cat", "[SEP]"],
+        "target": ["[CLS]", "dog"],
+    }
 
 
 def test_rows_without_a_key(capsys: pytest.CaptureFixture[str]) -> None:

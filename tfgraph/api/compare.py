@@ -164,14 +164,14 @@ def compare(
         raise TfgraphError(f"compare takes two backends, got {len(backends)}")
     opened = open_source(source, weights)
     graph = opened.graph
+    plans = [Target(name, threads=threads) for name in backends]
+    graphs = [fuse(graph, target, passes).compiled for target in plans]
     arrays = Seeded(graph.params) if opened.weights is None else opened.weights
     symbols = symbol_ranges(graph)
     constraints = [str(c) for c in constraints_of(graph)]
     feeds, sizes = complete(
         input_ports(graph), symbols, constraints, inputs or {}, check_dims(dims, symbols), seed
     )
-    plans = [Target(name, threads=threads) for name in backends]
-    graphs = [fuse(graph, target, passes).compiled for target in plans]
     shared = _shared(*graphs)
     a, b = (
         _run(target, g, arrays, feeds, sizes, shared)

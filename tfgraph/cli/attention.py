@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.cli.generating import parse_ids
-from tfgraph.errors import TfgraphError, nearest
+from tfgraph.errors import MissingTool, TfgraphError, nearest
 from tfgraph.runtime.examples import complete
 from tfgraph.runtime.format import read_manifest
 from tfgraph.runtime.sizes import evaluate
+from tfgraph.runtime.tokens import target_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tfgraph.cli.output import Output
     from tfgraph.runtime.runnable import Runnable
@@ -41,6 +43,7 @@ class Request:
     """What `inspect --attention` is asked for beside the model."""
 
     ids: str | None = None
+    text: str | None = None
     prefix: str | None = None
     token: str | None = None
     layer: int | None = None
@@ -116,11 +119,11 @@ def print_attention(
     """Run the model once, with its attention weights among the outputs, and print them; the exit
     code."""
     ports = [port for port in executable.outputs if port.attention]
-    tokens = _tokens(executable.inputs, request)
+    tokens = _tokens(executable, request)
     given = _inputs(executable.inputs, tokens)
     arrays, sizes = complete(executable.inputs, executable.symbols, constraints, given, {}, 0)
     outputs = executable(dims=sizes, **arrays)
-    labels = {dim: [str(i) for i in ids] for dim, ids in tokens.items()}
+    labels = _written(executable, tokens)
     maps = [_map(port, outputs[port.name], labels) for port in ports]
     maps = _of_layer(maps, request.layer)
     chosen = [(m, _positions(m.queries, request.token)) for m in maps]
@@ -230,22 +233,36 @@ def _map(port: Port, weights: NDArray, labels: Mapping[str, Sequence[str]]) -> A
     return AttentionMap(port.name, weights[0], queries, keys)
 
 
-def _tokens(ports: Sequence[Port], request: Request) -> dict[str, list[int]]:
+def _tokens(model: Runnable, request: Request) -> dict[str, list[int]]:
     """The ids of the source, and of the target of an encoder-decoder, by their dimension."""
-    dims = list(_id_ports(ports))
+    dims = list(_id_ports(model.inputs))
     if not dims:
-        raise TfgraphError(
-            "the model takes no token ids",
-            hint="--tap attention and `tfgraph run --save` go with any",
-        )
-    if request.ids is None:
-        raise TfgraphError("--attention is of a text: which one?", hint="--ids 5,6,7")
-    tokens = {dims[0]: parse_ids(request.ids, "--ids")}
-    if len(dims) > 1:
-        tokens[dims[1]] = parse_ids(request.prefix or "0", "--prefix")
-    elif request.prefix is not None:
-        raise TfgraphError("--prefix is for encoder-decoders", hint="--ids are all tokens here")
-    return tokens
+        hint = "`tfgraph run --save DIR` writes its attention weights as arrays"
+        raise TfgraphError(f"{model.name} takes no token ids", hint=hint)
+    if (request.ids is None) == (request.text is None):
+        wrong = "needs a text" if request.ids is None else "takes --ids or --text, not both"
+        raise TfgraphError(f"--attention {wrong}", hint="--text 'The cat sat', or --ids 5,6,7")
+    if request.prefix is not None and len(dims) < 2:
+        raise TfgraphError("--prefix is for encoder-decoders; this model has no target")
+    if request.text is not None:
+        source = model.tokenizer.encode(request.text)
+        target = target_ids(model, request.prefix)
+    else:
+        source = parse_ids(request.ids or "", "--ids")
+        start = [model.generation.start or 0]
+        target = start if request.prefix is None else parse_ids(request.prefix, "--prefix")
+    if not source:
+        raise TfgraphError("--text: this text has no tokens")
+    return dict(zip(dims, (source, target), strict=False))
+
+
+def _written(model: Runnable, tokens: Mapping[str, Sequence[int]]) -> dict[str, list[str]]:
+    """How the tokenizer writes the tokens; their numbers where there is none."""
+    name: Callable[[int], str] = str
+    if model.tokenizer_json is not None:
+        with suppress(MissingTool):  # ids work without it
+            name = model.tokenizer.name
+    return {dim: [name(token) for token in ids] for dim, ids in tokens.items()}
 
 
 def _id_ports(ports: Sequence[Port]) -> dict[str, Port]:

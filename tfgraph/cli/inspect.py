@@ -7,6 +7,7 @@ May import: attention, api, backends.base, passes, model, text, draw, cost, runt
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -54,11 +55,14 @@ def inspect(
         bool, typer.Option("--attention", help="run it: which tokens attend to which")
     ] = False,
     ids: Annotated[
-        str | None, typer.Option("--ids", metavar="LIST", help="the tokens, such as 5,6,7")
+        str | None, typer.Option(metavar="LIST", help="the tokens as ids, such as 5,6,7")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="the tokens as text, by the tokenizer")
     ] = None,
     prefix: Annotated[
         str | None,
-        typer.Option("--prefix", metavar="LIST", help="an encoder-decoder's target [default: 0]"),
+        typer.Option(metavar="LIST|TEXT", help="encoder-decoders: the target so far"),
     ] = None,
     token: Annotated[
         str | None,
@@ -74,7 +78,7 @@ def inspect(
 ) -> int:
     """Show a graph, what it costs, what fuses, what attends to what. For an artifact, also what it
     holds."""
-    asked = {"ids": ids, "prefix": prefix, "token": token, "layer": layer, "top": top}
+    asked = {"ids": ids, "text": text, "prefix": prefix, "token": token, "layer": layer, "top": top}
     asked = {name: value for name, value in asked.items() if value is not None}
     if attention:
         others = {
@@ -137,7 +141,7 @@ def _attention(session: Session, spec: str, asked: dict[str, Any]) -> int:
     from tfgraph.backends.base import constraints_of
 
     with session.progress("running on numpy"):
-        made = compile(read.graph, "numpy", weights=read.weights, tap="attention")
+        made = compile(replace(read, functions={}), "numpy", tap="attention")
         return print_attention(session, made, [str(c) for c in constraints_of(read.graph)], request)
 
 

@@ -83,7 +83,7 @@ def attention_parser() -> argparse.ArgumentParser:
     """The options of `inspect --attention`."""
     made = common_parser()
     made.add_argument("--attention", action="store_true", required=True)
-    for text in ("--ids", "--prefix", "--token"):
+    for text in ("--ids", "--text", "--prefix", "--token"):
         made.add_argument(text)
     made.add_argument("--layer", type=_number(0))
     made.add_argument("--top", type=_number(1), default=5)
