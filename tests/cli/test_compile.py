@@ -92,7 +92,8 @@ def test_what_it_prints(tfgraph: Callable[..., Any]) -> None:
 
 def test_json_is_one_object(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
     found = tfgraph("compile", "tiny.tfg", "-o", tmp_path / "art", "--json").json
-    keys = ["artifact", "target", "arch", "symbols", "passes", "proof", "verify", "sha256"]
+    keys = ["artifact", "target", "arch", "symbols", "passes", "taps", "proof", "verify", "sha256"]
+    assert list(found) == keys
     assert list(found) == keys
     assert Path(found["artifact"]) == tmp_path / "art"
     assert (found["target"], found["arch"]) == ("cpu", None)

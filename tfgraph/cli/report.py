@@ -88,9 +88,8 @@ def print_taps(out: Output, report: CompileReport) -> None:
         nodes = plural(report.tap_nodes, "node")
         told += f"; {len(again)} fused away, recomputed by {nodes} beside the model's"
     out.print(f"{out.style('taps', 'bold')}    {told}")
-    types = {tap.output: str(tap.value.type) for tap in report.taps}
     shown = report.taps if out.verbose else report.taps[:_EACH]
-    out.rows([(t.value.name, types[t.output], _given(t)) for t in shown])
+    out.rows([(t.value.name, str(t.value.type), _given(t)) for t in shown])
     if len(report.taps) > len(shown):
         out.print(f"  and {len(report.taps) - len(shown)} more, which -v lists")
 
