@@ -14,6 +14,8 @@ import pytest
 from helpers.tolerance import TRANSFORMERS, assert_close, assert_within
 from safetensors.numpy import load_file
 
+import tfgraph
+
 pytestmark = pytest.mark.long
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NDArray = np.ndarray[Any, Any]
@@ -52,8 +54,9 @@ def encoder(request: pytest.FixtureRequest, checkpoint: Path, sentences: ModuleT
     return sentences.SentenceEncoder(checkpoint, request.param)
 
 
-def bert(w: dict[str, NDArray], ids: NDArray, mask: NDArray) -> NDArray:
-    """BERT's last hidden states in float64, after Devlin et al. 2018, with the checkpoint's names.
+def bert(w: dict[str, NDArray], ids: NDArray, mask: NDArray) -> tuple[NDArray, list[NDArray]]:
+    """BERT's last hidden states, and each layer's attention weights [batch, heads, query, key], in
+    float64, after Devlin et al. 2018, with the checkpoint's names.
 
     ids and mask [batch, seq]; 12 heads, token types all 0.
     """
@@ -73,20 +76,22 @@ def bert(w: dict[str, NDArray], ids: NDArray, mask: NDArray) -> NDArray:
     x = w["embeddings.word_embeddings.weight"][ids]
     x = x + w["embeddings.position_embeddings.weight"][: ids.shape[1]]
     x = norm(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm")
+    weights: list[NDArray] = []
     for i in range(6):
         a = f"encoder.layer.{i}.attention"
         q, k, v = (heads(linear(x, f"{a}.self.{n}")) for n in ("query", "key", "value"))
         scores = q @ k.transpose(0, 1, 3, 2) / np.sqrt(q.shape[-1])
         scores = np.where(mask[:, None, None, :] == 1, scores, -np.inf)
         p = np.exp(scores - scores.max(-1, keepdims=True))
-        context = (p / p.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+        weights.append(p / p.sum(-1, keepdims=True))
+        context = (weights[-1] @ v).transpose(0, 2, 1, 3).reshape(x.shape)
         x = norm(x + linear(context, f"{a}.output.dense"), f"{a}.output.LayerNorm")
         h = linear(x, f"encoder.layer.{i}.intermediate.dense")
         h = h * (1 + erf(h / np.sqrt(2))) / 2
         x = norm(
             x + linear(h, f"encoder.layer.{i}.output.dense"), f"encoder.layer.{i}.output.LayerNorm"
         )
-    return x
+    return x, weights
 
 
 def test_against_float64(encoder: Any, checkpoint: Path, sentences: ModuleType) -> None:
@@ -97,7 +102,7 @@ def test_against_float64(encoder: Any, checkpoint: Path, sentences: ModuleType) 
     inputs = encoder.tokenize(texts)
     real = inputs["attention_mask"].astype(bool)
     assert real.sum() < 0.5 * real.size
-    states = bert(weights, inputs["input_ids"], real)
+    states, _ = bert(weights, inputs["input_ids"], real)
     got = encoder.model(**inputs)["last_hidden_state"]
     assert_within(got[real], states[real], TRANSFORMERS)
 
@@ -106,6 +111,24 @@ def test_against_float64(encoder: Any, checkpoint: Path, sentences: ModuleType) 
     vectors = encoder.encode(texts)
     assert_close(vectors, unit, length=DEPTH)
     assert_close(vectors @ vectors.T, unit @ unit.T, length=1024)
+
+
+def test_attention_weights(encoder: Any, checkpoint: Path) -> None:
+    """What "it" attends to, of a model that is fused as before. In the last layer one head finds
+    the cat."""
+    stored = load_file(checkpoint / "model.safetensors")
+    weights = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
+    inputs = encoder.tokenize(["The cat sat on the mat because it was tired", "Short."])
+    real = inputs["attention_mask"].astype(bool)
+    _, expected = bert(weights, inputs["input_ids"], real)
+    model = tfgraph.compile(encoder.source, encoder.model.target, tap="attention")
+    got = model(**inputs)
+    for i, p in enumerate(expected):
+        name = f"layers.{i}.attention.probabilities"
+        found = got[name].transpose(0, 2, 1, 3)[real]
+        assert_within(found, p.transpose(0, 2, 1, 3)[real], TRANSFORMERS, name)
+    cat, it = 2, 8
+    assert round(float(got["layers.5.attention.probabilities"][0, 11, it, cat]), 2) == 0.68
 
 
 def test_similarities(encoder: Any, sentences: ModuleType) -> None:
