@@ -15,7 +15,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help venv demo test lint format fuzz golden bench long lock clean distclean
+.PHONY: help venv demo parts test lint format fuzz golden bench long lock clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ $(STAMP): requirements.lock pyproject.toml setup.py
 
 demo: venv  ## compile, verify and run the example encoder
 	@$(BIN)/python examples/demo.py
+
+parts: venv  ## each part of the Transformer alone: its graph, its numbers, what they show
+	@set -e; for part in examples/parts/[0-9]*.py; do echo "== $$part"; $(BIN)/python $$part; done
 
 test: lint  ## lint, then the tests
 	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)

@@ -72,7 +72,7 @@ def _open(source: Source) -> Opened:
             raise TfgraphError(
                 f"{source} is an artifact, compiled already", hint="tfgraph.load runs it"
             )
-        opened = _open(load_source(str(source)))
+        opened = _open(load_source(source))
         return replace(opened, file=Path(source).name)
     given = cast("object", source)  # whatever the annotation says
     if isinstance(given, Model):

@@ -12,7 +12,14 @@ name takes `name_1`. Imports ops, ir and errors.
 from tfgraph.blocks.attention import attention
 from tfgraph.blocks.basic import Norm, feed_forward, layer_norm, linear, norm, rms_norm
 from tfgraph.blocks.cache import Cache
-from tfgraph.blocks.embeddings import embedding, learned, positions_of, sinusoidal, token_table
+from tfgraph.blocks.embeddings import (
+    embedding,
+    learned,
+    positions_of,
+    shift_right,
+    sinusoidal,
+    token_table,
+)
 from tfgraph.blocks.experts import Experts, mixture_of_experts
 from tfgraph.blocks.heads import (
     classifier,
@@ -76,6 +83,7 @@ __all__ = [
     "relative_table",
     "rms_norm",
     "rotary_tables",
+    "shift_right",
     "sinusoidal",
     "soft_sort",
     "token_table",

@@ -87,6 +87,20 @@ def learned(
     return _rows(table, length, offset, positions)
 
 
+def shift_right(ids: Array, start: int) -> Traced:
+    """The start token, then all ids but the last: integers [batch, seq], of the same shape.
+
+    What a decoder reads in training, so that the logits at n are for the id at n, which they have
+    not seen. Vaswani et al. 2017, section 3.1.
+    """
+    if len(ids.shape) != 2:
+        raise TfgraphError(f"shift_right: expected ids [batch, seq], got {ids.type}")
+    batch, length = ids.shape
+    first = ops.full(shape=(batch, as_dim(1)), value=start, dtype=ids.dtype)
+    joined = ops.concat(first, ids, axis=1)
+    return cast("Traced", ops.slice_(joined, axis=1, start=0, stop=length))
+
+
 def positions_of(ids: Array, padding_id: int) -> Traced:
     """Positions that count real tokens only, from padding_id + 1 on; padding stands at padding_id.
 

@@ -29,13 +29,14 @@ _ONE = "name a Graph, or a function of no arguments that returns one"
 _NO_STREAM = "models are read from files, not from standard input or a pipe: write it to one"
 
 
-def load_source(spec: str) -> Model:
+def load_source(spec: str | Path) -> Model:
     """The model that `spec` names: `model.yaml`, `file.py:name` (a Graph, a Builder, a Model, or a
     function of no arguments that returns one), or a file of textual IR (`.tfg`, `.txt`, or any that
     begins with `graph `). Graphs without weights of their own get seeded ones.
 
     Raises TfgraphError for a file that is missing, of another kind, or wrong.
     """
+    spec = str(spec)
     file, colon, name = spec.rpartition(":")
     if colon and Path(file).suffix == ".py":
         return _from_python(Path(file), name)

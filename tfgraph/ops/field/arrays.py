@@ -9,7 +9,7 @@ modular, floats, array, ir.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -77,7 +77,7 @@ class FieldArray(Array):
         result: Any = definition.body(*(each_array(o, widened) for o in operands), **attrs)
         if not isinstance(result, tuple):
             return replace(result, dtype_=types[0].dtype)
-        several: tuple[FieldArray, ...] = result
+        several = cast("tuple[FieldArray, ...]", result)
         return tuple(replace(r, dtype_=t.dtype) for r, t in zip(several, types, strict=True))
 
     @property

@@ -1,0 +1,54 @@
+"""Stacks: layers upon layers, as an encoder, as a decoder, and as both."""
+
+from pathlib import Path
+
+import numpy as np
+from running import I_LOVE_YOU, YOU_LOVE_I, Both, ids
+from showing import claim, show, table
+
+import tfgraph
+from tfgraph.blocks import Layer, decoder, embedding, encoder, lm_head, shift_right, token_table
+
+ORIGINAL = Layer(heads=2, ffn=32, activation="relu")  # norms behind, as in 2017
+RECENT = Layer(heads=2, kv_heads=1, ffn=16, activation="silu", gated=True, bias=False,
+               norm="rms_norm", placement="pre")  # fmt: skip
+TRIANGLE, ALL = np.tri(3), np.ones((3, 3))
+SHOWN = (  # of each stack, with words of which sentence its rows change
+    ("encoder", "source", ALL),
+    ("decoder", "target", TRIANGLE),
+    ("both", "source", ALL),
+    ("both", "target", np.tri(3, k=-1)),
+)
+
+with tfgraph.graph("stacks") as g:
+    words, target = token_table(6, 8, name="words"), g.input("target", "i64", "batch", "length")
+    x = embedding(target, 6, 8, scale=3, table=words)
+    g.output("decoder", lm_head(decoder(x, 1, RECENT), 6, table=words))
+    show(g)
+    source = g.input("source", "i64", "batch", "seq")
+    x = embedding(source, 6, 8, scale=3, table=words)
+    with g.scope("encoder"):
+        g.output("encoder", memory := encoder(x, 2, ORIGINAL))
+    x = embedding(shift_right(target, 1), 6, 8, scale=3, table=words)
+    with g.scope("decoder"):
+        x = decoder(x, 2, ORIGINAL, memory=memory)
+    g.output("both", lm_head(x, 6, table=words))
+
+both, sentences = Both(g), {"source": I_LOVE_YOU, "target": YOU_LOVE_I}
+given = {name: ids(sentence) for name, sentence in sentences.items()}
+found = both(**given)
+for stack, name, wanted in SHOWN:
+    changed = np.zeros((2, 3, 3))
+    for j in range(3):
+        other = given[name].copy()
+        other[0, j] = 5
+        changed[..., j] = (both(**given | {name: other})[stack] != found[stack]).any(-1)[:, 0]
+    rows = sentences["source" if stack == "encoder" else "target"].split()
+    title = f"{stack}: rows that change, 1, with a word of the {name}"
+    table(title, sentences[name].split(), rows, changed, digits=0)
+    claim("and no others, bit for bit", changed == wanted)
+
+base = tfgraph.load_source(Path(__file__).parents[1] / "transformer-base.yaml").graph
+learned = [p.value.type for p in base.params if p.fill.kind != "sinusoidal"]
+size = sum(np.prod(tuple(map(int, made.shape))) for made in learned)
+claim("weights of examples/transformer-base.yaml; the paper: 65 million", size > 62e6, f"{size:,}")
