@@ -8,14 +8,14 @@ import tfgraph
 from tfgraph.blocks import attention, embedding, lm_head, shift_right, token_table
 from tfgraph.ir import sqrt
 
-WIDTH = 8
+WIDTH = 8  # and the words are <pad> 0, <s> 1, I 2, love 3, you 4, </s> 5
 
 with tfgraph.graph("output_embedding") as g:
     source = g.input("source", "i64", "batch", "seq")
     target = g.input("target", "i64", "batch", "length")
     words = token_table(len(WORDS), WIDTH, name="words")  # one table for input, output and head
     memory = embedding(source, len(WORDS), WIDTH, scale=sqrt(WIDTH), table=words)
-    shifted = g.label(shift_right(target, WORDS.index("<s>")), "shifted")
+    shifted = g.label(shift_right(target, start=1), "shifted")
     x = embedding(shifted, len(WORDS), WIDTH, scale=sqrt(WIDTH), table=words)
     x = x + attention(x, x, x, heads=1, mask=tfgraph.causal(), bias=False, name="self")
     x = x + attention(x, memory, memory, heads=1, bias=False, name="cross")
@@ -32,7 +32,7 @@ table("logits for each target", WORDS, YOU_LOVE_I.split(), found["logits"][:, 0]
 changed = np.zeros((2, 3, 3))
 for j in range(3):
     other = target.copy()
-    other[0, j] = WORDS.index("</s>")
+    other[0, j] = 5
     logits = model(source=english, target=other)["logits"]
     changed[:, j] = (logits != found["logits"]).any(-1)[:, 0]
 names = [f"for {word}" for word in YOU_LOVE_I.split()]

@@ -48,8 +48,9 @@ norms = "x", "layer norm", "rms norm", "times scale", "1 + scale"
 table('"I", normed', range(6), norms, np.stack([found[n][:, 0, 0, :6] for n in norms], 1))
 claim("a sublayer of zero weights, pre: x, bit for bit", found["pre"] == found["x"])
 alike("a sublayer of zero weights, post: LayerNorm(x)", found["post"], found["layer norm"])
+alike("norms do not depend on batch-mates", alone["post 24"], found["post 24"][:, 1:])
 same = [(alone[n][1] == y[1, 1:]).all() for n, y in found.items()]
-claim("no result depends on batch-mates, on the CPU not in a bit", same)
+claim("on the CPU not in a bit", same)
 variance = [[found[f"{n} {i}"].var((1, 2, 3)) for i in SHOWN] for n in STACKS]
 deep = np.log10(variance).transpose(2, 0, 1)
 table("log10 of the variance after n layers", SHOWN, STACKS, deep)

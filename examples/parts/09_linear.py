@@ -23,7 +23,7 @@ with tfgraph.graph("linear") as g:
     table_ = token_table(SIZE, SIZE, name="tied")
     g.output("tied", lm_head(embedding(words, SIZE, SIZE, table=table_), SIZE, table=table_))
 
-weights = weights_of(g) | {"words": np.eye(SIZE, dtype=np.float32)}
+weights = {**weights_of(g), "words": np.eye(SIZE, dtype=np.float32)}
 both, sentence = Both(g, weights), I_LOVE_YOU.split()
 found = both(ids=ids(I_LOVE_YOU))
 table("x W + b", range(4), sentence, found["y"][:, 0])
@@ -31,17 +31,11 @@ w, b = weights["linear.weight"], weights["linear.bias"]
 alike("a word that is feature i gets row i of W, and b", found["y"][:, 0], w[2:5] + b)
 alike("without a bias the row alone", found["no_bias"][:, 0], weights["no_bias.weight"][2:5])
 e = weights["tied"][2:5].astype(np.float64)
-alike(
-    "tied: the weight is the table of the embedding, transposed",
-    found["tied"][:, 0],
-    e @ weights["tied"].T,
-)
+alike("tied: the weight is the embedding's, transposed", found["tied"][:, 0], e @ weights["tied"].T)
 
 other = both(ids=ids("I love </s>"))["stack"]
 same = (other == found["stack"]).all(-1)[:, 0]
-claim(
-    "a stack without attention: another third word changes no bit of the others", same == [1, 1, 0]
-)
+claim("a stack without attention: another word 2 changes no bit of 0 and 1", same == [1, 1, 0])
 
 w = w.copy()
 w[WORDS.index("love")] = 0

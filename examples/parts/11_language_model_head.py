@@ -9,7 +9,7 @@ from tfgraph import ops
 from tfgraph.blocks import embedding, lm_head, token_table
 from tfgraph.runtime.sampling import GREEDY, Sampling, draw, probabilities
 
-SIZE, DRAWS = len(WORDS), 2000
+SIZE, DRAWS = len(WORDS), 1000
 
 with tfgraph.graph("language_model_head") as g:
     tokens = g.input("ids", "i64", "batch", "seq")
@@ -40,6 +40,6 @@ for how in ways.values():
     want.append(probabilities(behind, (), how))
     tokens = [draw(want[-1], random) for _ in range(DRAWS)]
     drawn.append(np.bincount(tokens, minlength=SIZE) / DRAWS)
-table("the next word is drawn from", WORDS, ways, [want, want])
-table(f"shares of {DRAWS} draws", WORDS, ways, [drawn, drawn])
+table("the next word is drawn from", WORDS, ways, want)
+table(f"shares of {DRAWS} draws", WORDS, ways, drawn)
 claim("words are drawn as often as they are likely", abs(np.subtract(drawn, want)) < 0.04)

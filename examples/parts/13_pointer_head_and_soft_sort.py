@@ -8,7 +8,7 @@ import tfgraph
 from tfgraph.blocks import embedding, pointer_head, soft_sort
 
 TAUS, PLACES = (1, 0.25, 0.01), ("largest", "second", "third", "smallest")
-S = np.array([0.3, -1, 2, 0.8], np.float32)
+S = np.array([0.25, -1, 2, 0.75])
 
 with tfgraph.graph("pointer_head_and_soft_sort") as g:
     words, real = (g.input(name, "i64", "batch", "seq") for name in ("ids", "real"))
@@ -21,7 +21,7 @@ with tfgraph.graph("pointer_head_and_soft_sort") as g:
         g.output(f"tau {tau}", soft_sort(s, tau=tau))
 
 words = ids(I_LOVE_YOU, "you love")
-found = Both(g)(ids=words, real=(words > 0).astype(np.int64), s=S)
+found = Both(g)(ids=words, real=(words > 0).astype(np.int64), s=S.astype(np.float32))
 points = found["points"]
 for i, text in enumerate((I_LOVE_YOU, "you love <pad>")):
     table(f'what each word of "{text}" points at', text.split(), text.split(), points[:, i])
@@ -34,11 +34,9 @@ for tau in TAUS:
     y = found[f"tau {tau}"]
     table(f"NeuralSort, tau {tau}", [f"{number:.1f}" for number in S], PLACES, y)
     alike("rows sum to 1", y.sum(-1), 1)
-    e = np.exp(
-        ((n + 1 - 2 * i) * S - distances) / tau
-        - ((n + 1 - 2 * i) * S - distances).max(1, keepdims=True) / tau
-    )
+    scaled = ((n + 1 - 2 * i) * S - distances) / tau
+    e = np.exp(scaled - scaled.max(1, keepdims=True))
     alike("softmax(((n + 1 - 2i) s - A 1) / tau)", y, e / e.sum(-1, keepdims=True))
 sorting = np.eye(4)[np.argsort(-S)]
 alike("as tau goes to 0 it becomes the permutation that sorts", found["tau 0.01"], sorting)
-alike("times s: sorted", found["tau 0.01"] @ S, np.sort(S)[::-1])
+alike("which, times s, gives s in order", found["tau 0.01"] @ S, np.sort(S)[::-1])

@@ -10,8 +10,7 @@ import tfgraph
 from tfgraph.blocks import Layer, decoder, embedding, encoder, lm_head, shift_right, token_table
 
 ORIGINAL = Layer(heads=2, ffn=32, activation="relu")  # norms behind, as in 2017
-RECENT = Layer(heads=2, kv_heads=1, ffn=16, activation="silu", gated=True, bias=False,
-               norm="rms_norm", placement="pre")  # fmt: skip
+RECENT = Layer(heads=2, ffn=32, activation="relu", norm="rms_norm", placement="pre")
 TRIANGLE, ALL = np.tri(3), np.ones((3, 3))
 SHOWN = (  # of each stack, with words of which sentence its rows change
     ("encoder", "source", ALL),
@@ -29,7 +28,7 @@ with tfgraph.graph("stacks") as g:
     x = embedding(source, 6, 8, scale=3, table=words)
     with g.scope("encoder"):
         g.output("encoder", memory := encoder(x, 2, ORIGINAL))
-    x = embedding(shift_right(target, 1), 6, 8, scale=3, table=words)
+    x = embedding(shift_right(target, start=1), 6, 8, scale=3, table=words)
     with g.scope("decoder"):
         x = decoder(x, 2, ORIGINAL, memory=memory)
     g.output("both", lm_head(x, 6, table=words))
@@ -46,9 +45,9 @@ for stack, name, wanted in SHOWN:
     rows = sentences["source" if stack == "encoder" else "target"].split()
     title = f"{stack}: rows that change, 1, with a word of the {name}"
     table(title, sentences[name].split(), rows, changed, digits=0)
-    claim("and no others, bit for bit", changed == wanted)
+    claim("the others keep every bit", changed == wanted)
 
-base = tfgraph.load_source(Path(__file__).parents[1] / "transformer-base.yaml").graph
+base = tfgraph.load_source(Path(__file__).resolve().parents[1] / "transformer-base.yaml").graph
 learned = [p.value.type for p in base.params if p.fill.kind != "sinusoidal"]
 size = sum(np.prod(tuple(map(int, made.shape))) for made in learned)
 claim("weights of examples/transformer-base.yaml; the paper: 65 million", size > 62e6, f"{size:,}")

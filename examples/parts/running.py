@@ -19,8 +19,8 @@ def ids(*sentences):
 
 
 def weights_of(builder):
-    """The graph's weights by name, the same on every machine."""
-    return dict(Seeded(builder.build().params))
+    """The graph's weights by name, made from a seed, the same on every machine."""
+    return Seeded(builder.build().params)
 
 
 class Both:
@@ -33,8 +33,8 @@ class Both:
         graph = builder.build()
         watched = tuple(Output(v.name, v) for v in graph.values() if v.name in watch)
         graph = replace(graph, outputs=graph.outputs + watched)
-        given = weights_of(builder) | (weights or {})
-        self.models = [tfgraph.compile(graph, name, weights=given) for name in ("numpy", "cpu")]
+        weights = {**weights_of(builder), **(weights or {})}
+        self.models = [tfgraph.compile(graph, name, weights=weights) for name in ("numpy", "cpu")]
 
     def __call__(self, **inputs):
         numpy, cpu = (model(**inputs) for model in self.models)

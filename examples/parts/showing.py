@@ -22,11 +22,14 @@ def show(builder):
             print(textwrap.fill(line, 98, subsequent_indent=" " * 6, break_on_hyphens=False))
 
 
-def table(title, columns, rows, both, digits=3):
-    """Numbers [rows, columns] of NumPy, and how far those of the CPU are from them."""
-    print(f"-- {title} (NumPy; CPU {within(*both)})")
+def table(title, columns, rows, numbers, digits=3):
+    """Numbers [rows, columns]; or [2, rows, columns] of both backends: those of NumPy, and how far
+    from them those of the CPU are."""
+    numbers = np.asarray(numbers)
+    print(f"-- {title}" + (f" (NumPy; CPU {within(*numbers)})" if numbers.ndim == 3 else ""))
     print(" " * 14 + "".join(f"{column:>10}" for column in columns))
-    for name, row in zip(rows, np.round(both[0], digits) + 0.0, strict=True):
+    one = numbers[0] if numbers.ndim == 3 else numbers
+    for name, row in zip(rows, np.round(one, digits) + 0.0, strict=True):
         print(f"{name:>14}" + "".join(f"{number:10.{digits}f}" for number in row))
 
 
@@ -37,8 +40,8 @@ def far(a, b):
 
 
 def within(a, b):
-    """A power of ten, 1e-06 or more, that the difference of a and b does not exceed."""
-    return f"<= {10.0 ** max(-6, np.ceil(np.log10(far(a, b) + 1e-30))):.0e}"
+    """A power of ten, 1e-05 or more, that the difference of a and b does not exceed."""
+    return f"<= {10.0 ** max(-5, np.ceil(np.log10(far(a, b) + 1e-30))):.0e}"
 
 
 def claim(text, holds, number=""):
