@@ -13,6 +13,7 @@ from helpers.tolerance import assert_close
 from tfgraph.ir import Graph
 from tfgraph.model import TEMPLATE_PATH, Model, load_source, read_model
 from tfgraph.ops import find_op, verify
+from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
 from tfgraph.text import parse_graph, print_graph
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -48,6 +49,22 @@ def test_the_example_encoder_has_two_add_and_norms_a_layer() -> None:
     batch, seq = graph.symbols
     assert (batch.low, batch.high, batch.default) == (1, 64, 2)
     assert (seq.low, seq.high, seq.default) == (1, 512, 128)
+
+
+def test_the_original_base_model() -> None:
+    """Vaswani et al. 2017: 6 + 6 layers, 512 wide, 2048 inside, one table of 37,000 words."""
+    graph = load_source(EXAMPLES / "transformer-base.yaml").graph
+    d, inner, words = 512, 2048, 37000
+    attention, ffn, norm = 4 * (d * d + d), 2 * d * inner + inner + d, 2 * d
+    learned = words * d + 6 * (attention + ffn + 2 * norm) + 6 * (2 * attention + ffn + 3 * norm)
+    sizes = [
+        math.prod(map(int, p.value.type.shape)) for p in graph.params if p.fill.kind == "normal"
+    ] + [d for p in graph.params if p.fill.kind == "ones"]
+    assert sum(sizes) == learned == 63_082_496
+    fused = ops_of(run_pipeline(graph, parse_pipeline(DEFAULT_PIPELINE))[0])
+    assert [fused.count(op) for op in ("attention", "add_layer_norm")] == [18, 30]
+    assert fused.count("linear_activation") == 12
+    assert not {"softmax", "layer_norm", "mask"} & set(fused)
 
 
 def test_encoder_against_numpy(tmp_path: Path) -> None:
@@ -258,6 +275,6 @@ def test_the_template_is_a_model() -> None:
 
 
 def test_all_ops_of_a_model_are_known() -> None:
-    for name in ("encoder.yaml", "decoder.yaml", "free.yaml"):
+    for name in ("encoder.yaml", "decoder.yaml", "transformer-base.yaml", "free.yaml"):
         for node in load_source(str(EXAMPLES / name)).graph.nodes:
             find_op(node.op)
