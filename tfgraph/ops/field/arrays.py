@@ -8,21 +8,22 @@ modular, floats, array, ir.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tfgraph.ir import DType, Exact, TensorType, as_dim, exact
+from tfgraph.ir import DType, TensorType, as_dim, exact
 from tfgraph.ir.exact import sqrt
 from tfgraph.ops.array import Array
 from tfgraph.ops.field import modular
-from tfgraph.ops.field.degree import CONSTANT, VARIABLE, Degree
-from tfgraph.ops.field.draw import Draw, NotInField, P, Q, Redraw
+from tfgraph.ops.field.columns import Columns, deeper, hidden_or_none
+from tfgraph.ops.field.degree import CONSTANT, VARIABLE
+from tfgraph.ops.field.draw import NotInField, P, Q, Redraw
 from tfgraph.ops.floats import FloatArray, each_array
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tfgraph.ir import DimLike, ExactLike
     from tfgraph.ops.define import OpDef
@@ -34,35 +35,8 @@ _ARITHMETIC = ("add", "sub", "mul", "div")
 
 
 @dataclass(frozen=True, eq=False)
-class FieldArray(Array):
-    """Numbers p [primes, ...] and perhaps q [primes, ...]; or plain integers and bools."""
-
-    draw: Draw
-    dtype_: DType
-    p: Residues | None = None
-    q: Residues | None = None
-    plain: FloatArray | None = None
-    hidden: NDArray | None = None
-    """Where an element is -inf; None: nowhere."""
-    degree: Degree = CONSTANT
-    value: Exact | None = field(default=None)
-    """Of a constant that an op's body gives."""
-
-    @staticmethod
-    def integers(draw: Draw, array: NDArray) -> FieldArray:
-        """Integers or bools, as they are."""
-        return FieldArray(draw, DType(str(array.dtype)), plain=FloatArray(array))
-
-    @staticmethod
-    def variables(draw: Draw, dtype: DType, shape: tuple[int, ...]) -> FieldArray:
-        """Floats drawn at random."""
-        return FieldArray(draw, dtype, *draw.numbers(shape), degree=VARIABLE)
-
-    @property
-    def type(self) -> TensorType:
-        """The dtype and shape of the array."""
-        shape = self.numbers.shape[1:] if self.plain is None else self.plain.data.shape
-        return TensorType(self.dtype_, tuple(as_dim(n) for n in shape))
+class FieldArray(Columns, Array):
+    """A tensor over the field, or of plain integers."""
 
     def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
         """Run the body on numbers that have no precision; the results are of the types inferred."""
@@ -80,37 +54,11 @@ class FieldArray(Array):
         several = cast("tuple[FieldArray, ...]", result)
         return tuple(replace(r, dtype_=t.dtype) for r, t in zip(several, types, strict=True))
 
-    @property
-    def numbers(self) -> Residues:
-        """The residues modulo each p. Raises NotInField for an array of integers."""
-        if self.p is None:
-            raise NotInField(f"{self.dtype_} stands where a float is expected")
-        return self.p
-
-    @property
-    def integer(self) -> FloatArray:
-        """The integers. Raises NotInField for an array of floats."""
-        if self.plain is None:
-            raise NotInField("a float stands where an integer is expected")
-        return self.plain
-
-    def differs(self, other: FieldArray) -> str:
-        """How this array differs from another, in words; "" where it doesn't."""
-        if self.type != other.type:
-            return f"{other.type}"
-        if self.plain is not None:
-            return "" if np.array_equal(self.plain.data, other.integer.data) else "other integers"
-        self.draw.see(self.degree.plus(other.degree))
-        if not np.array_equal(self._flags(), other._flags()):
-            return "-inf in other places"
-        wrong = (self.numbers != other.numbers).any(axis=0) & ~self._flags()
-        return f"{int(wrong.sum())} of {wrong.size} numbers are others" if wrong.any() else ""
-
     def like(self, value: ExactLike) -> FieldArray:
         """A scalar: the expression itself, modulo each prime."""
         number = exact(value)
         if self.plain is not None:
-            return self._plain(self.plain.like(number))
+            return self.as_plain(self.plain.like(number))
         p, q = self.draw.constant(number)
         return FieldArray(self.draw, self.dtype_, p, q, value=number)
 
@@ -118,23 +66,21 @@ class FieldArray(Array):
         """neg and exp are what they are; the others random functions, odd or even where theirs
         are."""
         if self.plain is not None:
-            return self._plain(self.plain.unary(f))
+            return self.as_plain(self.plain.unary(f))
         if f == "exp":
             return self._exp()
         if self.hidden is not None:
             raise NotInField(f"{f} of -inf")
-        negative = self._linear(modular.negative)
+        negative = self.each(modular.negative)
         if f == "neg":
             return negative
         if f == "abs":
             return self.binary("maximum", negative)
         if f in (*_ODD, *_EVEN):
             flip = self._rank() < negative._rank()
-            chosen = self._where(flip, negative, self)._opaque(f)
+            chosen = self.where(flip, negative, self)._opaque(f)
             return (
-                chosen._where(flip, chosen._linear(modular.negative), chosen)
-                if f in _ODD
-                else chosen
+                chosen.where(flip, chosen.each(modular.negative), chosen) if f in _ODD else chosen
             )
         if f == "sqrt" and self.value is not None and not self.value.calls:
             return self.like(sqrt(self.value))
@@ -143,12 +89,12 @@ class FieldArray(Array):
     def binary(self, f: str, other: FieldArray) -> FieldArray:
         """Sums, products and quotients exactly; less, maximum and minimum by a random order."""
         if self.plain is not None:
-            return self._plain(self.plain.binary(f, other.integer))
+            return self.as_plain(self.plain.binary(f, other.integer))
         if f in ("equal", "less"):
             return self._compared(f, other)
         if f in ("maximum", "minimum"):
             a, b = (self, other) if f == "maximum" else (other, self)
-            return self._where(self._rank() >= other._rank(), a, b)
+            return self.where(self._rank() >= other._rank(), a, b)
         if f == "pow":
             return self._power(other)
         if f not in _ARITHMETIC:
@@ -158,8 +104,8 @@ class FieldArray(Array):
     def select(self, yes: FieldArray, no: FieldArray) -> FieldArray:
         """np.where."""
         if yes.plain is not None:
-            return self._plain(self.integer.select(yes.plain, no.integer))
-        return yes._where(self.integer.data, yes, no)
+            return self.as_plain(self.integer.select(yes.plain, no.integer))
+        return yes.where(self.integer.data, yes, no)
 
     def hide(self, allowed: FieldArray) -> FieldArray:
         """The flag, where not allowed."""
@@ -170,7 +116,7 @@ class FieldArray(Array):
         self.draw.masked = True
         self.draw.chosen |= bool((keep.sum(axis=-1) > 1).any())
         hidden = ~keep if self.hidden is None else ~keep | self.hidden
-        return replace(self._broadcast(hidden.shape), hidden=_any(hidden))
+        return replace(self.repeated(hidden.shape), hidden=hidden_or_none(hidden))
 
     def empty(self, axis: int) -> FieldArray:
         """Whether all along the axis is -inf."""
@@ -181,7 +127,7 @@ class FieldArray(Array):
     def reduce(self, f: str, axis: int) -> FieldArray:
         """Along one axis, kept. The largest is that of the highest random rank."""
         if self.plain is not None:
-            return self._plain(self.plain.reduce(f, axis))
+            return self.as_plain(self.plain.reduce(f, axis))
         behind = axis % (self.numbers.ndim - 1) + 1
         if f == "max":
             return self._largest(behind)
@@ -191,38 +137,38 @@ class FieldArray(Array):
         def total(x: Residues, moduli: tuple[int, ...]) -> Residues:
             return modular.reduce(x.sum(axis=behind, keepdims=True), moduli)
 
-        result = self._linear(total)
+        result = self.each(total)
         return result if f == "sum" else result.binary("div", self.like(self.numbers.shape[behind]))
 
     def scan(self, f: str, axis: int) -> FieldArray:
         """The running sum."""
         if self.plain is not None:
-            return self._plain(self.plain.scan(f, axis))
+            return self.as_plain(self.plain.scan(f, axis))
         if self.hidden is not None:
             raise NotInField("a running sum of -inf")
         behind = axis % (self.numbers.ndim - 1) + 1
-        return self._linear(lambda x, moduli: modular.reduce(x.cumsum(axis=behind), moduli))
+        return self.each(lambda x, moduli: modular.reduce(x.cumsum(axis=behind), moduli))
 
     def matmul(self, other: FieldArray) -> FieldArray:
         """Modulo each prime."""
         if self.hidden is not None or other.hidden is not None:
             raise NotInField("a product of -inf")
-        return self._both(other, modular.matmul, self.degree.times(other.degree))
+        return self.with_other(other, modular.matmul, self.degree.times(other.degree))
 
     def reshape(self, shape: Sequence[DimLike]) -> FieldArray:
         """np.reshape."""
         sizes = _sizes(shape)
-        return self._moved(lambda x, lead: x.reshape(*x.shape[:lead], *sizes))
+        return self.moved(lambda x, lead: x.reshape(*x.shape[:lead], *sizes))
 
     def transpose(self, perm: Sequence[int]) -> FieldArray:
         """np.transpose."""
-        return self._moved(
+        return self.moved(
             lambda x, lead: x.transpose(*range(lead), *(axis + lead for axis in perm))
         )
 
     def broadcast(self, shape: Sequence[DimLike]) -> FieldArray:
         """np.broadcast_to."""
-        return self._broadcast(_sizes(shape))
+        return self.repeated(_sizes(shape))
 
     def slice(self, axis: int, start: DimLike, stop: DimLike) -> FieldArray:
         """A window along one axis."""
@@ -233,12 +179,12 @@ class FieldArray(Array):
             index[axis % (x.ndim - lead) + lead] = slice(first, last)
             return x[tuple(index)]
 
-        return self._moved(cut)
+        return self.moved(cut)
 
     def join(self, others: Sequence[FieldArray], axis: int) -> FieldArray:
         """np.concatenate."""
         if self.plain is not None:
-            return self._plain(self.plain.join([o.integer for o in others], axis))
+            return self.as_plain(self.plain.join([o.integer for o in others], axis))
         parts = (self, *others)
         behind = axis % (self.numbers.ndim - 1) + 1
         p = np.concatenate([x.numbers for x in parts], axis=behind)
@@ -246,7 +192,7 @@ class FieldArray(Array):
         q = np.concatenate(qs, axis=behind) if len(qs) == len(parts) else None
         hidden = None
         if any(x.hidden is not None for x in parts):
-            hidden = np.concatenate([x._flags() for x in parts], axis=behind - 1)
+            hidden = np.concatenate([x.flags() for x in parts], axis=behind - 1)
         degree = self.degree
         for other in others:
             degree = degree.plus(other.degree)
@@ -257,20 +203,20 @@ class FieldArray(Array):
         shape = self.numbers.shape[1:] if self.plain is None else self.plain.data.shape
         at = axis % len(shape)
         FloatArray(np.empty(shape, np.bool_)).take(indices.integer, at)
-        return self._moved(lambda x, lead: np.take(x, indices.integer.data, axis=at + lead))
+        return self.moved(lambda x, lead: np.take(x, indices.integer.data, axis=at + lead))
 
     def topk(self, k: int) -> tuple[FieldArray, FieldArray]:
         """Those of the highest random ranks."""
         if self.plain is not None:
             values, order = self.plain.topk(k)
-            return self._plain(values), self._plain(order)
+            return self.as_plain(values), self.as_plain(order)
         _, order = FloatArray(self._rank()).topk(k)
 
         def chosen(x: NDArray, lead: int) -> NDArray:
             index = np.broadcast_to(order.data, (*x.shape[:lead], *order.data.shape))
             return np.take_along_axis(x, index, axis=-1)
 
-        return self._moved(chosen), FieldArray.integers(self.draw, order.data)
+        return self.moved(chosen), FieldArray.integers(self.draw, order.data)
 
     def iota(self, length: DimLike) -> FieldArray:
         """np.arange as int64."""
@@ -283,7 +229,7 @@ class FieldArray(Array):
                 raise NotInField(f"a float becomes {dtype}")
             return replace(self, dtype_=dtype)
         if not dtype.is_float:
-            return self._plain(self.plain.cast(dtype))
+            return self.as_plain(self.plain.cast(dtype))
         p, q = (modular.of_integers(self.plain.data, moduli) for moduli in (P, Q))
         return FieldArray(self.draw, dtype, p, q)
 
@@ -320,7 +266,7 @@ class FieldArray(Array):
         if self.hidden is not None or other.hidden is not None:
             raise NotInField(f"{name} with -inf")
         shape = np.broadcast_shapes(self.numbers.shape[1:], other.numbers.shape[1:])
-        a, b = self._broadcast(shape), other._broadcast(shape)
+        a, b = self.repeated(shape), other.repeated(shape)
         degree = self.degree.plus(other.degree)
         p, q = self.draw.opaque(name, np.concatenate([a.numbers, b.numbers]), degree)
         return FieldArray(self.draw, self.dtype_, p, q, degree=VARIABLE)
@@ -329,7 +275,7 @@ class FieldArray(Array):
         hidden = self._hidden_with(f, other)
         a, b = self, other
         if f == "sub":
-            b = b._linear(modular.negative)
+            b = b.each(modular.negative)
         elif f == "div":
             b = b._inverse()
         combine = modular.add if f in ("add", "sub") else modular.multiply
@@ -337,16 +283,16 @@ class FieldArray(Array):
 
         def broadcast(x: Residues, y: Residues, moduli: tuple[int, ...]) -> Residues:
             rank = max(x.ndim, y.ndim) - 1
-            return combine(_deeper(x, rank), _deeper(y, rank), moduli)
+            return combine(deeper(x, rank), deeper(y, rank), moduli)
 
-        return replace(a._both(b, broadcast, degree), hidden=hidden)
+        return replace(a.with_other(b, broadcast, degree), hidden=hidden)
 
     def _hidden_with(self, f: str, other: FieldArray) -> NDArray | None:
         """Where a sum is -inf; nothing else may have such operands."""
         if self.hidden is None and other.hidden is None:
             return None
         if f == "add" or (f == "sub" and other.hidden is None):
-            return np.logical_or(self._flags(), other._flags())
+            return np.logical_or(self.flags(), other.flags())
         raise NotInField(f"{f} with -inf")
 
     def _inverse(self) -> FieldArray:
@@ -376,76 +322,10 @@ class FieldArray(Array):
             index = np.broadcast_to(best, (*x.shape[:lead], *best.shape))
             return np.take_along_axis(x, index, axis=behind - 1 + lead)
 
-        return self._moved(chosen)
+        return self.moved(chosen)
 
     def _rank(self) -> Residues:
         return self.draw.order(self.numbers, self.degree)
-
-    def _where(self, condition: NDArray, yes: FieldArray, no: FieldArray) -> FieldArray:
-        rank = max(condition.ndim, yes.numbers.ndim - 1, no.numbers.ndim - 1)
-
-        def chosen(x: Residues, y: Residues) -> Residues:
-            return np.where(condition, _deeper(x, rank), _deeper(y, rank))
-
-        q = None if yes.q is None or no.q is None else chosen(yes.q, no.q)
-        hidden = None
-        if yes.hidden is not None or no.hidden is not None:
-            hidden = np.where(condition, yes._flags(), no._flags())
-        return FieldArray(
-            self.draw,
-            self.dtype_,
-            chosen(yes.numbers, no.numbers),
-            q,
-            hidden=_any(hidden),
-            degree=yes.degree.plus(no.degree),
-        )
-
-    def _flags(self) -> NDArray:
-        return np.zeros(self.numbers.shape[1:], np.bool_) if self.hidden is None else self.hidden
-
-    def _linear(self, f: Callable[[Residues, tuple[int, ...]], Residues]) -> FieldArray:
-        """A function modulo each prime that leaves the degree as it is."""
-        q = None if self.q is None else f(self.q, Q)
-        return replace(self, p=f(self.numbers, P), q=q, value=None)
-
-    def _both(
-        self,
-        other: FieldArray,
-        f: Callable[[Residues, Residues, tuple[int, ...]], Residues],
-        degree: Degree,
-    ) -> FieldArray:
-        q = None if self.q is None or other.q is None else f(self.q, other.q, Q)
-        p = f(self.numbers, other.numbers, P)
-        return FieldArray(self.draw, self.dtype_, p, q, degree=degree)
-
-    def _moved(self, f: Callable[[NDArray, int], NDArray]) -> FieldArray:
-        """A movement of elements; `f` is told how many axes are in front of them."""
-        if self.plain is not None:
-            return self._plain(FloatArray(f(self.plain.data, 0)))
-        q = None if self.q is None else f(self.q, 1)
-        hidden = None if self.hidden is None else f(self.hidden, 0)
-        return replace(self, p=f(self.numbers, 1), q=q, hidden=hidden, value=None)
-
-    def _broadcast(self, sizes: tuple[int, ...]) -> FieldArray:
-        def wide(x: NDArray, lead: int) -> NDArray:
-            ones = [1] * (len(sizes) - (x.ndim - lead))
-            shaped = x.reshape(*x.shape[:lead], *ones, *x.shape[lead:])
-            return np.broadcast_to(shaped, (*x.shape[:lead], *sizes))
-
-        return self._moved(wide)
-
-    def _plain(self, array: FloatArray) -> FieldArray:
-        return FieldArray.integers(self.draw, array.data)
-
-
-def _any(flags: NDArray | None) -> NDArray | None:
-    """The flags, None where all are off."""
-    return flags if flags is not None and flags.any() else None
-
-
-def _deeper(x: Residues, rank: int) -> Residues:
-    """With axes of 1 behind that of the primes, so that `rank` are behind it."""
-    return x.reshape(x.shape[0], *[1] * (rank + 1 - x.ndim), *x.shape[1:])
 
 
 def _sizes(dims: Sequence[DimLike]) -> tuple[int, ...]:
