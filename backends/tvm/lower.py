@@ -140,7 +140,7 @@ class Lowering:
         key = (identity(self.graph, value), layout)
         if key not in self._weights:
             sources = tuple(self.sources(value))
-            base = value.name if "~" not in value.name else "+".join(sources)
+            base = value.name if "~" not in value.name else "+".join(sources) or value.name
             sizes = shape if shape is not None else tuple(int(d) for d in value.type.shape)
             dtype = value.type.dtype.value
             names = [base if layout == "plain" else f"{base}:{layout}", f"{value.name}:{layout}"]

@@ -220,6 +220,8 @@ def _attrs(f: Fuzz, definition: OpDef, operands: Sequence[Any]) -> dict[str, Any
             given[name] = int(f.rng.integers(-len(shape), len(shape)))
         elif name == "shape":
             given[name] = _new_shape(f, definition.name, shape)
+        elif name == "values":
+            given[name] = tuple(f.pick(*SCALARS, exact(0)) for _ in range(6))
         elif name == "activation":
             given[name] = f.pick(*ACTIVATIONS)
         elif name == "stop":  # after axis and start
@@ -248,6 +250,8 @@ def _attrs(f: Fuzz, definition: OpDef, operands: Sequence[Any]) -> dict[str, Any
 def _new_shape(f: Fuzz, op: str, shape: tuple[Dim, ...]) -> tuple[DimLike, ...]:
     if op == "full":
         return f.pick((), (3,), ("seq",), ("batch", "seq", 8), ("past", 8))  # type: ignore[no-any-return]
+    if op == "constant":  # of six values
+        return f.pick((6,), (2, 3), (6, 1))  # type: ignore[no-any-return]
     if op == "broadcast_to":
         return f.pick(shape, ("batch", *shape), (2, *shape))  # type: ignore[no-any-return]
     wholes = [shape, (math.prod(shape, start=as_dim(1)),), (1, *shape), (*shape, 1)]
@@ -308,4 +312,5 @@ JUMPS = {"less", "equal", "floor", "topk", "empty", "cast"}
 SAME_BITS = {
     *("reshape", "transpose", "broadcast_to", "concat", "slice", "take", "embedding", "where"),
     *("neg", "abs", "maximum", "minimum", "relu", "max", "floor", "cast", "iota", "full", "topk"),
+    "constant",
 }

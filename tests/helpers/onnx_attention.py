@@ -13,7 +13,7 @@ from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
-import ml_dtypes  # noqa: F401  NumPy learns bfloat16
+import ml_dtypes
 import numpy as np
 from onnx import helper
 

@@ -185,6 +185,12 @@ def _full(s: Sample) -> Call:
     return [], {"shape": s.shape(), "value": value, "dtype": s.dtype}
 
 
+def _constant(s: Sample) -> Call:
+    values = (0.1, -3, 0, 0, 2**-20, 7) if s.dtype.is_float else (1, 0, 0, 1, 1, 0)
+    shape = s.pick((6,), (2, 3), (1, 6, 1))
+    return [], {"values": values, "shape": shape, "dtype": s.dtype}
+
+
 def _reduce(s: Sample) -> Call:
     x = s.x(*s.shape(least=1))
     axis = int(s.rng.integers(-len(x.shape), len(x.shape)))
@@ -311,6 +317,7 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     "embedding": _embedding,
     "iota": _iota,
     "full": _full,
+    "constant": _constant,
     "topk": _topk,
     "linear": _linear,
     "linear_activation": _linear_activation,

@@ -201,6 +201,16 @@ def norm(v: Values, bias: bool) -> Cases:
 
 
 def constant(v: Values) -> Cases:
+    for shape in [(2, 3), (6,), (1, 6, 1)]:
+        x = v(*shape)
+        numbers = [n if v.is_float else int(n) for n in x.ravel().tolist()]
+        yield Case(
+            (), {"values": numbers, "shape": shape, "dtype": v.dtype.name},
+            {"value": helper.make_tensor("v", TENSOR(v.dtype), shape, x)},
+        )  # fmt: skip
+
+
+def full(v: Values) -> Cases:
     for shape in [(2, 3), (1,), ()]:
         value = np.array([3 if v.dtype != np.bool_ else 1], v.dtype)
         yield Case(
@@ -236,7 +246,8 @@ CASES: dict[str, Callable[[Values], Cases]] = {
     "softmax": softmax,
     "layer_norm": lambda v: norm(v, bias=True),
     "rms_norm": lambda v: norm(v, bias=False),
-    "full": constant,
+    "full": full,
+    "constant": constant,
 }
 WITH_ONNX = [name for name in own_ops() if REGISTRY[name].onnx]
 

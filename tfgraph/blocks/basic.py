@@ -184,5 +184,6 @@ def feed_forward(
             hidden = ops.mul(gate, linear(x, width, bias=bias, name="up"))
         else:
             hidden = activated(linear(x, width, bias=bias, name="up"), activation)
+        labelled(hidden, "hidden")
         y = linear(hidden, width_of(x), bias=bias, name="down")
     return labelled(y, name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfgraph.ir.dim import Dim, as_dim
 from tfgraph.ir.exact import Exact, exact
@@ -248,6 +248,25 @@ class Graph:
         yield from (item.value for item in self.params)
         for node in self.nodes:
             yield from node.outputs
+
+    def intervene(self, edits: Mapping[str, Any]) -> Graph:
+        """The graph with heads or hidden units scaled, and rows of weights replaced, by name:
+
+            graph.intervene({
+                "layers.3.heads.5": 0,           # what that head gives is multiplied by 0
+                "layers.2.ffn.17": 0.5,          # so is the hidden unit's activation
+                "layers.1.ffn.w1[17]": row,      # the weights into that unit, or w2 for out of it
+                "layers.1.attention.q.weight[:,3]": 0,  # any column, or row, of a parameter
+            })
+
+        A row is a number for all its elements or as many of them, NumPy's too. The parameters stay
+        as they are: the graph takes the same weights, and equals the one whose weights were edited.
+        A factor of 0 gives 0 also where the value is NaN. A second intervention is of the result of
+        the first. Raises TfgraphError with every name that means nothing, and what there is.
+        """
+        from tfgraph.ir.intervene import intervene
+
+        return intervene(self, edits)
 
     def to_networkx(self) -> nx.MultiDiGraph[str]:
         """A view for graph algorithms: a vertex per input, parameter, node and output, keyed by

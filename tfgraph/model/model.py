@@ -6,11 +6,12 @@ May import: the other files of this package, weights, ir, errors.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import Location, TfgraphError
+from tfgraph.ir.targets import find_target
 from tfgraph.model.build import build_graph
 from tfgraph.model.check import is_free, validate
 from tfgraph.model.files import find_tokenizer, where_it_is_sought, whole_path
@@ -64,6 +65,24 @@ class Model:
         """The element type of the parameters; of the outputs in a graph without any."""
         values = [p.value for p in self.graph.params] + [o.value for o in self.graph.outputs]
         return next((v.type.dtype for v in values if v.type.dtype.is_float), values[0].type.dtype)
+
+    def intervene(self, edits: Mapping[str, Any]) -> Model:
+        """The model with `Graph.intervene` done to its graph and to the functions with which it
+        generates, of which each has a part of the graph."""
+
+        def has(graph: Graph, name: str) -> bool:
+            try:
+                find_target(graph, name)
+            except TfgraphError:
+                return False
+            return True
+
+        graph = self.graph.intervene(edits)
+        functions = {
+            key: part.intervene({name: new for name, new in edits.items() if has(part, name)})
+            for key, part in self.functions.items()
+        }
+        return replace(self, graph=graph, functions=functions)
 
     def load(self) -> dict[str, NDArray]:
         """All parameters as arrays: by name, in the graph's shapes and dtypes."""

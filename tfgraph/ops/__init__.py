@@ -59,6 +59,7 @@ from tfgraph.ops.fused import (
 from tfgraph.ops.movement import (
     broadcast_to,
     concat,
+    constant,
     embedding,
     full,
     iota,
@@ -99,6 +100,7 @@ __all__ = [
     "cache_append",
     "cast",
     "concat",
+    "constant",
     "cos",
     "cumsum",
     "current",

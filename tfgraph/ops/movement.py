@@ -1,7 +1,8 @@
-"""Core ops that move elements and compute nothing. May import: xp, define, infer, ir."""
+"""Ops that move elements and compute nothing. May import: xp, define, infer, ir."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
@@ -14,7 +15,7 @@ from tfgraph.ops.infer import broadcast_shapes, normal_axis, replace_axis, requi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tfgraph.ir import Dim, DimLike, ExactLike
+    from tfgraph.ir import Dim, DimLike, Exact, ExactLike
     from tfgraph.ops.array import Array
 
 
@@ -140,3 +141,22 @@ def _full(*, shape: tuple[Dim, ...], value: ExactLike, dtype: DType) -> TensorTy
 def full(*, shape: Sequence[DimLike], value: ExactLike, dtype: DType = DType.float32) -> Array:
     """A tensor whose elements are all `value`."""
     return xp.domain.get().cast(dtype).like(value).broadcast(shape)
+
+
+def _constant(*, values: tuple[Exact, ...], shape: tuple[Dim, ...], dtype: DType) -> TensorType:
+    for value in values:
+        check_fits(value, dtype)
+    if product(shape) != as_dim(len(values)):
+        of = f"[{','.join(map(str, shape))}]"
+        raise TfgraphError(f"{len(values)} values for the {product(shape)} elements of {of}")
+    return TensorType(dtype, shape)
+
+
+@op(infer=_constant, kind="composite", onnx="Constant", flops=_free)
+def constant(
+    *, values: Sequence[ExactLike], shape: Sequence[DimLike], dtype: DType = DType.float32
+) -> Array:
+    """The tensor of these elements, in row-major order: for few of them, as the text holds all."""
+    runs = [(value, len(list(same))) for value, same in groupby(values)]
+    parts = [full(shape=(length,), value=value, dtype=dtype) for value, length in runs]
+    return reshape(concat(*parts, axis=0), shape=shape)
