@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfgraph import blocks, errors, ops
+    from tfgraph.api.change import Change, compare_models
     from tfgraph.api.compare import Comparison, compare
     from tfgraph.api.compile import CompileReport, build, compile
     from tfgraph.api.verify import Verification, verify
@@ -44,11 +45,13 @@ else:
     _MODULES = {"blocks", "errors", "ops"}
     _HOMES = {
         "tfgraph.api": (
+            "Change",
             "Comparison",
             "CompileReport",
             "Verification",
             "build",
             "compare",
+            "compare_models",
             "compile",
             "verify",
         ),
@@ -97,6 +100,7 @@ else:
 
 __all__ = [
     "Builder",
+    "Change",
     "CheckFailed",
     "Comparison",
     "CompileReport",
@@ -113,6 +117,7 @@ __all__ = [
     "build",
     "causal",
     "compare",
+    "compare_models",
     "compile",
     "dense",
     "errors",

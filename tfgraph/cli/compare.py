@@ -1,51 +1,125 @@
-"""`tfgraph compare MODEL`: two backends on the same inputs, value by value.
+"""`tfgraph compare MODEL`: two backends on the same inputs, value by value; or two models.
 
 May import: api, backends, errors.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tfgraph.cli.options import (
     DimOption,
     InputOption,
-    ModelArgument,
+    InputsOption,
+    InterveneOption,
+    ModelOrArtifact,
     PassesOption,
     SeedOption,
     ThreadsOption,
     verb,
 )
 from tfgraph.cli.session import Session
-from tfgraph.cli.source import check_dtype, read_source
+from tfgraph.cli.source import check_dtype, choose_target, is_artifact, read_source
 from tfgraph.errors import TfgraphError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import numpy as np
+
+    from tfgraph.model import Model
+    from tfgraph.runtime.runnable import Runnable
+    from tfgraph.runtime.sizes import Port
+
+    NDArray = np.ndarray[Any, np.dtype[Any]]
 
 
 @verb
 def compare(
     session: Session,
-    model: ModelArgument,
+    model: ModelOrArtifact,
+    other: Annotated[
+        str | None,
+        typer.Argument(metavar="[OTHER]", show_default=False, help="a model to compare it with"),
+    ] = None,
     backends: Annotated[
-        str, typer.Option(metavar="A,B", help="the reference, and what to compare with it")
-    ] = "numpy,cpu",
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            show_default=False,
+            help="the reference, and what to compare with it [default: numpy,cpu]",
+        ),
+    ] = None,
     inputs: InputOption = None,
+    inputs_file: InputsOption = None,
     dim: DimOption = None,
     seed: SeedOption = 0,
+    intervene: InterveneOption = None,
+    target: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="for two models: numpy, cpu [default: numpy]"),
+    ] = None,
     passes: PassesOption = None,
     threads: ThreadsOption = None,
 ) -> int:
-    """Compare two backends, and name the first value that differs."""
+    """Compare two backends, and name the first value that differs; or two models, and print how
+    outputs change. With --intervene alone, the model before and after."""
+    from tfgraph.cli.inputs import read_edits
+
+    edits = read_edits(intervene)
+    if other is None and (backends is not None or not edits):
+        if target is not None:
+            raise TfgraphError(
+                "--target is for two models", hint="--backends names what runs one of them"
+            )
+        read = read_source(session, model)
+        read = read.intervene(edits) if edits else read
+        given = inputs, inputs_file
+        return _backends(session, read, backends or "numpy,cpu", given, dim, seed, passes, threads)
+    for option, value in (("--backends", backends), ("--passes", passes)):
+        if value is not None:
+            raise TfgraphError(f"{option} is for one model", hint="--target runs two of them")
+    names = model, (other or model) + (f" with {', '.join(intervene)}" if intervene else "")
+    sources = model, other or model
+    given = inputs, inputs_file
+    return _models(session, sources, names, edits, given, dim, seed, target, threads)
+
+
+Given = tuple["Sequence[str] | None", "Path | None"]  # --input and --inputs
+
+
+def _given(given: Given, ports: Sequence[Port]) -> dict[str, NDArray]:
+    """The inputs that are given one by one, and those of a file."""
+    from tfgraph.cli.inputs import read_inputs, read_inputs_file
+
+    single, whole = read_inputs(given[0], ports), read_inputs_file(given[1], ports)
+    for name in single:
+        if name in whole:
+            raise TfgraphError(f"--input {name}: '{name}' is in --inputs {given[1]} too")
+    return {**single, **whole}
+
+
+def _backends(
+    session: Session,
+    read: Model,
+    backends: str,
+    given: Given,
+    dim: Sequence[str] | None,
+    seed: int,
+    passes: str | None,
+    threads: int | None,
+) -> int:
     names = [name.strip() for name in backends.split(",") if name.strip()]
     if len(names) != 2:
         raise TfgraphError(
             f"--backends {backends}: expected two names", hint="such as --backends numpy,cpu"
         )
-    read = read_source(session, model)
     from tfgraph.api import compare
     from tfgraph.backends.base import find_backend, input_ports, symbol_ranges
-    from tfgraph.cli.inputs import parse_dims, read_inputs
+    from tfgraph.cli.inputs import parse_dims
     from tfgraph.passes import DEFAULT_PIPELINE
 
     for name in names:
@@ -53,13 +127,12 @@ def compare(
         check_dtype(read, name)
     graph = read.graph
     ports, symbols = input_ports(graph), symbol_ranges(graph)
-    dims = parse_dims(dim, symbols)
-    given = read_inputs(inputs, ports)
+    dims, arrays = parse_dims(dim, symbols), _given(given, ports)
     with session.progress(f"comparing {' and '.join(names)}"):
         found = compare(
             graph,
             names,
-            given,
+            arrays,
             weights=read.weights,
             dims=dims,
             passes=DEFAULT_PIPELINE if passes is None else passes,
@@ -69,3 +142,54 @@ def compare(
     session.object(found.to_json())
     session.print(str(found) if not session.quiet else "equal" if found.ok else "different")
     return 0 if found.ok else 1
+
+
+def _models(
+    session: Session,
+    sources: tuple[str, str],
+    names: tuple[str, str],
+    edits: Mapping[str, Any],
+    given: Given,
+    dim: Sequence[str] | None,
+    seed: int,
+    target: str | None,
+    threads: int | None,
+) -> int:
+    """Two models, or one before and after an intervention."""
+    from tfgraph.api import compare_models
+    from tfgraph.cli.inputs import parse_dims
+
+    with session.progress("compiling"):
+        with (
+            _ready(session, sources[0], {}, target, threads) as a,
+            _ready(session, sources[1], edits, target, threads) as b,
+        ):
+            arrays, dims = _given(given, a.inputs), parse_dims(dim, {**b.symbols, **a.symbols})
+            found = compare_models(a, b, arrays, dims=dims, seed=seed, names=names)
+    session.object(found.to_json())
+    if session.quiet:
+        largest = [change.max_abs for change in found.outputs]
+        session.print("equal" if all(n == 0 for n in largest) else "different")
+    else:
+        session.print(str(found))
+    return 0
+
+
+def _ready(
+    session: Session, spec: str, edits: Mapping[str, Any], target: str | None, threads: int | None
+) -> Runnable:
+    """The artifact, or the model after the edits and compiled."""
+    if is_artifact(spec):
+        if edits:
+            raise TfgraphError(
+                f"--intervene is for models; {spec} is an artifact",
+                hint="name what it was compiled from",
+            )
+        from tfgraph.runtime.model import load
+
+        return load(spec, threads=threads)
+    read = read_source(session, spec)
+    from tfgraph.api import compile
+
+    chosen = choose_target(read, target or "numpy", threads=threads)
+    return compile(read.intervene(edits) if edits else read, chosen)

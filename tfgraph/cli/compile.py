@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfgraph.cli.options import (
+    InterveneOption,
     ModelArgument,
     PassesOption,
     ThreadsOption,
@@ -76,11 +77,16 @@ def compile(
     shared: Annotated[
         bool, typer.Option("--shared", help="also link kernels/model.so, for C++ programs")
     ] = False,
+    intervene: InterveneOption = None,
     threads: ThreadsOption = None,
 ) -> int:
     """Compile a model into an artifact, and verify it."""
     _check_output(output)
+    from tfgraph.cli.inputs import read_edits
+
+    edits = read_edits(intervene)
     read = read_source(session, model)
+    read = read.intervene(edits) if edits else read
     chosen = choose_target(read, target, arch=arch, mcpu=mcpu, threads=threads)
     if shared and chosen.name != "cpu":
         raise TfgraphError(f"--shared is for --target cpu, not {chosen.name}")
@@ -105,12 +111,12 @@ def compile(
                 check=verify,
                 prove=prove,
                 keep_failed=keep_failed,
-                origin=_origin(session, model),
+                origin=_origin(session, model, intervene or ()),
                 progress=lambda stage: say(f"{_STAGES.get(stage, stage)} {where}"),
                 after=_show_diffs(session, wanted, names),
             )
     except VerificationFailed as failure:
-        failure.hint = _reproduce(session, model, passes, failure.report)
+        failure.hint = _reproduce(session, model, passes, intervene or (), failure.report)
         if not session.json:
             raise
         session.note(render(failure))
@@ -124,13 +130,25 @@ def compile(
     return 0
 
 
-def _origin(session: Session, model: str) -> list[str]:
+def _origin(session: Session, model: str, edits: Sequence[str]) -> list[str]:
     """How a command names the model from its own folder: artifacts hold no other."""
     plugins = [word for plugin in session.plugins for word in ("--plugin", plugin.name)]
-    return [Path(model).name, *plugins]
+    pairs = [edit.partition("=") for edit in edits]
+    short = [f"{name}={Path(value).name}" for name, _, value in pairs]
+    return [Path(model).name, *plugins, *_interventions(short)]
 
 
-def _reproduce(session: Session, model: str, passes: str | None, report: CompileReport) -> str:
+def _interventions(edits: Sequence[str]) -> list[str]:
+    return [word for edit in edits for word in ("--intervene", edit)]
+
+
+def _reproduce(
+    session: Session,
+    model: str,
+    passes: str | None,
+    edits: Sequence[str],
+    report: CompileReport,
+) -> str:
     """The `compare` that meets the same difference."""
     worst, at = report.verification.worst
     kept = "" if report.artifact is None else f"kept as {short_path(report.artifact)}; "
@@ -143,6 +161,7 @@ def _reproduce(session: Session, model: str, passes: str | None, report: Compile
         line += ["--dim", f"{symbol}={number}"]
     line += ["--seed", str(at)] if at else []
     line += [] if passes is None else ["--passes", passes]
+    line += _interventions(edits)
     for plugin in session.plugins:
         line += ["--plugin", str(plugin)]
     return f"{kept}to find the first value that differs: {shlex.join(line)}"

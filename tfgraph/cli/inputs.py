@@ -5,8 +5,10 @@ Imports numpy and tfgraph.runtime, and nothing that is not needed to run an arti
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -63,29 +65,103 @@ def read_inputs(
             raise TfgraphError(f"--input {text}: '{name}' is given twice")
         if name in taken:
             raise TfgraphError(f"--input {text}: '{name}' is made of --text")
-        arrays[name] = _checked(expected[name], _read_array(name, Path(file)))
+        arrays[name] = _checked(expected[name], read_array(f"--input {name}", Path(file)))
     return arrays
 
 
-def _read_array(name: str, path: Path) -> NDArray:
-    """The array of a file, which is mapped first: a header that promises more than the file holds
-    is refused before memory is taken."""
+def read_inputs_file(path: Path | None, ports: Sequence[Port]) -> dict[str, NDArray]:
+    """`--inputs FILE` as arrays by name: those of an .npz archive, or of a JSON object of nested
+    lists, which become the ports' dtypes. Raises TfgraphError for what is no input."""
+    if path is None:
+        return {}
+    expected = {port.name: port for port in ports}
+    try:
+        given = _read_npz(path) if path.suffix == ".npz" else _read_json(path, expected)
+    except OSError as cause:
+        raise TfgraphError(f"--inputs {path}: {cause.strerror or cause}") from cause
+    for name in given:
+        if name not in expected:
+            raise TfgraphError(
+                f"--inputs {path}: the model has no input '{name}'",
+                hint=_known(name, list(expected)),
+            )
+    return {name: _checked(expected[name], array) for name, array in given.items()}
+
+
+def _read_npz(path: Path) -> dict[str, NDArray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as cause:
+        raise TfgraphError(f"--inputs {path}: it cannot be read: {cause}") from cause
+
+
+def _read_json(path: Path, ports: Mapping[str, Port]) -> dict[str, NDArray]:
+    try:
+        given: Any = json.loads(path.read_text("utf-8"))
+    except ValueError as cause:
+        raise TfgraphError(
+            f"--inputs {path}: it is not JSON: {cause}", hint="an .npz archive ends in .npz"
+        ) from cause
+    if not isinstance(given, dict):
+        raise TfgraphError(f"--inputs {path}: expected an object of lists by input name")
+    found: dict[str, NDArray] = {}
+    for name, lists in cast("dict[str, Any]", given).items():
+        wanted = np.dtype(ports[name].dtype) if name in ports else None
+        try:
+            plain = np.asarray(lists)
+            if plain.dtype.kind not in "biuf":
+                raise ValueError("expected numbers")
+            found[name] = plain if wanted is None else plain.astype(wanted, casting="same_kind")
+        except (ValueError, TypeError, OverflowError) as cause:
+            what = f"{name} is not an array of {wanted}" if wanted else name
+            raise TfgraphError(f"--inputs {path}: {what}: {cause}") from cause
+    return found
+
+
+def read_edits(texts: Sequence[str] | None) -> dict[str, Any]:
+    """`--intervene NAME=VALUE` as edits by name, of numbers and of the arrays of files."""
+    edits: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not value:
+            raise TfgraphError(
+                f"--intervene {text}: expected NAME=VALUE",
+                hint="such as layers.3.heads.5=0, or layers.1.ffn.w1[17]=row.npy",
+            )
+        if name in edits:
+            raise TfgraphError(f"--intervene {text}: '{name}' is given twice")
+        if Path(value).suffix == ".npy":
+            edits[name] = read_array(f"--intervene {name}", Path(value))
+            continue
+        try:
+            edits[name] = float(value)
+        except ValueError:
+            raise TfgraphError(
+                f"--intervene {text}: '{value}' is not a number, nor a .npy file"
+            ) from None
+    return edits
+
+
+def read_array(what: str, path: Path) -> NDArray:
+    """The array of a file, given as `what`. It is mapped first: a header that promises more than
+    the file holds is refused before memory is taken."""
     try:
         with path.open("rb") as file:
             start = file.read(6)
         if start[:2] == b"PK":
             raise TfgraphError(
-                f"--input {name}: {path} is an .npz archive, expected one .npy array",
+                f"{what}: {path} is an .npz archive, expected one .npy array",
                 hint="save one of its arrays with numpy.save",
             )
         if start != b"\x93NUMPY":
-            raise TfgraphError(f"--input {name}: {path} is not a .npy file")
+            raise TfgraphError(f"{what}: {path} is not a .npy file")
         return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
     except OSError as cause:
-        raise TfgraphError(f"--input {name}: {path}: {cause.strerror or cause}") from cause
+        raise TfgraphError(f"{what}: {path}: {cause.strerror or cause}") from cause
     except (ValueError, EOFError, SyntaxError, OverflowError) as cause:
         reason = next((words for part, words in _UNREADABLE.items() if part in str(cause)), cause)
-        raise TfgraphError(f"--input {name}: {path} cannot be read: {reason}") from cause
+        raise TfgraphError(f"{what}: {path} cannot be read: {reason}") from cause
 
 
 def _checked(port: Port, array: NDArray) -> NDArray:

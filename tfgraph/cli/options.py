@@ -34,6 +34,18 @@ InputOption = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=FILE.npy", help="an input; others are made up, seeded"),
 ]
+InputsOption = Annotated[
+    Path | None,
+    typer.Option("--inputs", metavar="FILE", help="inputs by name: an .npz, or JSON of lists"),
+]
+InterveneOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--intervene",
+        metavar="NAME=VALUE",
+        help="scale a head or hidden unit, or replace a row; VALUE is a number or FILE.npy",
+    ),
+]
 DimOption = Annotated[
     list[str] | None, typer.Option("--dim", metavar="NAME=SIZE", help="the size of a symbol")
 ]
