@@ -332,6 +332,40 @@ def test_mistakes(decoder: Model, name: str, value: Any, message: str, hint: str
         assert re.search(hint, str(caught.value.hint)), caught.value.hint
 
 
+def test_layers_that_share_their_weights(folder: Path) -> None:
+    """A head or unit is that of one layer, a weight that of all."""
+    model = model_of("layers: 2\nwidth: 16\nheads: 2\nffn: 12\nshare_layers: true\n", folder)
+    with pytest.raises(tfgraph.TfgraphError, match="no such") as caught:
+        model.graph.intervene({"layers.1.ffn.w1[3]": 0})
+    assert caught.value.hint == "did you mean 'layers.shared.ffn.w1[3]'?"
+    weights = by_hand(model)
+    weights["layers.shared.ffn.up.weight"][:, 3] = 0
+    weights["layers.shared.ffn.up.bias"][3] = 0  # gelu(0) is 0
+    edits = {"layers.shared.ffn.w1[3]": 0, "layers.shared.ffn.up.bias[3]": 0}
+    x = np.random.default_rng(3).normal(size=(2, 3, 16)).astype(np.float32)
+    (want,) = outputs(model.graph, weights, x=x)
+    (got,) = outputs(model.graph.intervene(edits), model.weights, x=x)
+    np.testing.assert_array_equal(got, want)
+    units = {"layers.0.ffn.3": 0, "layers.1.ffn.3": 0}
+    (each,) = outputs(model.graph.intervene(units), model.weights, x=x)
+    np.testing.assert_array_equal(each, want)
+    (first,) = outputs(model.graph.intervene({"layers.0.ffn.3": 0}), model.weights, x=x)
+    assert np.abs(first - want).max() > 1e-4
+
+
+def test_experts(folder: Path) -> None:
+    text = "layers: 1\nwidth: 16\nheads: 2\nffn: 12\nexperts: {count: 3, active: 2, shared: 8}\n"
+    model = model_of(text, folder)
+    weights = by_hand(model)
+    weights["layers.0.ffn.experts.2.down.weight"][7] = 0
+    weights["layers.0.ffn.shared.down.weight"][5] *= 2
+    edits = {"layers.0.ffn.experts.2.7": 0, "layers.0.ffn.shared.5": 2}
+    (want,) = outputs(model.graph, weights)
+    (got,) = outputs(model.graph.intervene(edits), model.weights)
+    np.testing.assert_array_equal(got, want)
+    assert not np.array_equal(got, outputs(model.graph, model.weights)[0])
+
+
 def test_all_mistakes_at_once(decoder: Model) -> None:
     with pytest.raises(tfgraph.TfgraphError) as caught:
         decoder.graph.intervene({"a.heads.0": 0, "layers.0.heads.9": 0, "layers.0.heads.0": 0})

@@ -131,8 +131,14 @@ def _unknown(graph: Graph, name: str) -> TfgraphError:
             known.append(f"{block.removesuffix('.attention')}.heads.{number}")
         elif last == "hidden":
             known.append(f"{block}.{number}")
-            known += [f"{block}.{alias}[{number}]" for alias in _ALIASES]
-    known += [f"{item.value.name}[{number}]" for item in graph.params]
+    params = [item.value.name for item in graph.params]
+    for alias, (end, _) in _ALIASES.items():
+        blocks = [p.removesuffix(f".{end}") for p in params if p.endswith(f".{end}")]
+        plain = [block for block in blocks if f"{block}.gate.weight" not in params]
+        known += [f"{block}.{alias}[{number}]" for block in plain]
+    known += [f"{param}[{number}]" for param in params]
     message = f"cannot intervene at {name}: {graph.name} has no such head, hidden unit or weight"
+    if "[" in name:
+        known = [other for other in known if "[" in other]
     some = ", ".join([*known[:3], *known[-1:]])
     return TfgraphError(message, hint=nearest(name, known) or f"it has such as {some}")
