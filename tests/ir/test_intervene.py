@@ -294,6 +294,31 @@ graph one(%x: f32[batch,seq,8]) {
     np.testing.assert_array_equal(after, before)
 
 
+def test_a_matrix_of_one_row_and_a_number_alone() -> None:
+    text = """\
+graph one(%x: f32[n,2]) {
+  %y = add(%x, %w)
+  %z = mul(%y, %s)
+  return z=%z, w=%w
+}
+weights {
+  %w : f32[1,2]
+  %s : f32[]
+}
+"""
+    graph = tfgraph.parse_graph(text)
+    weights = {"w": np.zeros((1, 2), np.float32), "s": np.array(2, np.float32)}
+    x = np.ones((3, 2), np.float32)
+    once = graph.intervene({"w[0]": [3, 4]})
+    for made, row in ((once, [3, 4]), (once.intervene({"w[:,1]": 5}), [3, 5]),
+                      (once.intervene({"w[0]": 7}), [7, 7])):  # fmt: skip
+        z, w = outputs(made, weights, x=x)
+        np.testing.assert_array_equal(w, [row])
+        np.testing.assert_array_equal(z, 2 * (x + row))
+    with pytest.raises(tfgraph.TfgraphError, match=r"s is f32\[\]: matrices and vectors have rows"):
+        graph.intervene({"s[0]": 1})
+
+
 # Mistakes.
 
 

@@ -168,15 +168,17 @@ def _with_rows(graph: Graph, param: Value, axis: int, rows: Mapping[int, Numbers
     with these rows, or columns for axis 1, in place of its own."""
     at, current = 0, param
     for i, node in enumerate(graph.nodes):
-        if any(v.name.startswith(f"{param.name}~edited") for v in node.outputs):
+        if node.outputs[0].name.startswith(f"{param.name}~edited"):
             at, current = i + 1, node.output
     reader = next((n for n in graph.nodes if current in n.inputs), None)
     nodes = _Nodes(graph, reader.location if reader else None)
     shape, dtype = current.type.shape, current.type.dtype
     parts: list[Value] = []
+    edited_name = f"{param.name}~edited"
 
     def part(op: str, operands: Sequence[Operand], sizes: Shape, **attrs: Attr) -> None:
-        value = Value(nodes.free(f"{param.name}~{len(parts)}"), current.type.with_shape(sizes))
+        name = edited_name if sizes == shape else f"{param.name}~{len(parts)}"
+        value = Value(nodes.free(name), current.type.with_shape(sizes))
         parts.append(nodes.add(op, operands, value, **attrs))
 
     def sized(length: int) -> Shape:
@@ -200,7 +202,7 @@ def _with_rows(graph: Graph, param: Value, axis: int, rows: Mapping[int, Numbers
         replaced(rows[index])
         end = index + 1
     kept(end, int(shape[axis]))
-    edited = nodes.joined(parts, f"{param.name}~edited", axis)
+    edited = nodes.joined(parts, edited_name, axis)
 
     def read(value: Value) -> Value:
         return edited if value == current else value

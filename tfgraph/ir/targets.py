@@ -104,7 +104,7 @@ def _row(graph: Graph, name: str, param: str, index: str) -> Row:
         raise _unknown(graph, name)
     value = params[param]
     shape = [int(size) for size in value.type.shape]
-    if len(shape) > 2:
+    if len(shape) not in (1, 2):
         raise TfgraphError(f"{name}: {param} is {value.type}: matrices and vectors have rows")
     column = re.fullmatch(r"\s*:\s*,(.*)", index)
     if column is not None and len(shape) == 2 and axis == 0:
