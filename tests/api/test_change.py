@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from helpers.small_tokenizers import byte_level
+from helpers.text_models import write_decoder
 from helpers.tolerance import assert_close
 
 import tfgraph
@@ -116,6 +118,17 @@ def test_a_row_ends_where_its_mask_says() -> None:
     logits, _ = tfgraph.compare_models(graph, graph, inputs).outputs
     assert [rows.position for rows in logits.top] == [1, 3, 3]
     assert logits.top[0].a[0].id == inputs["x"][0, 1].argmax()
+
+
+def test_tokens_are_written_as_the_tokenizer_has_them(tmp_path: Path) -> None:
+    model = tfgraph.load_source(str(write_decoder(tmp_path)))
+    ids = np.array([byte_level().encode("the cät").ids])
+    (logits,) = tfgraph.compare_models(model, model.graph, {"input_ids": ids}, top=3).outputs
+    (row,) = logits.top
+    assert row.position == ids.shape[1] - 1
+    assert [t.text for t in row.a] == [byte_level().id_to_token(t.id) for t in row.a]
+    assert [t.text for t in row.b] == [None] * 3  # a graph has no tokenizer
+    assert f"{row.a[0].id} {row.a[0].text!r} " in str(row.a[0])
 
 
 def test_models_artifacts_and_what_is_compiled(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def compare_models(
         for name in shared:
             change = _change(name, x[name], y[name])
             if name == ranked:
-                tokens = top_tokens(name, (x[name], y[name]), feeds, top)
+                tokens = top_tokens(name, (x[name], y[name]), (first, second), feeds, top)
                 change = replace(change, top=tokens)
             changes.append(change)
         return Change(

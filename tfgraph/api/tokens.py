@@ -1,6 +1,6 @@
 """The tokens that models expect next, by their logits or probabilities.
 
-May import: numpy.
+May import: numpy, runtime, errors.
 """
 
 from __future__ import annotations
@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.errors import MissingTool
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tfgraph.runtime.runnable import Runnable
+    from tfgraph.runtime.text import Tokenizer
 
     NDArray = np.ndarray[Any, Any]
 
@@ -51,18 +56,24 @@ class TopTokens:
 def top_tokens(
     name: str,
     results: tuple[NDArray, NDArray],
+    models: tuple[Runnable, Runnable],
     feeds: Mapping[str, NDArray],
     count: int,
 ) -> tuple[TopTokens, ...]:
     """The `count` likeliest of each row of an output in RANKED, [batch, seq, vocabulary] or
-    [batch, classes]; none of another shape."""
+    [batch, classes]; none of another shape. Tokens are written as the model's tokenizer has
+    them, where it came with one."""
     x, y = results
     if x.ndim not in (2, 3) or x.shape[:-1] != y.shape[:-1]:
         return ()
+    written = [_tokenizer(model) if x.ndim == 3 else None for model in models]
     ends = [None] * len(x) if x.ndim == 2 else _ends(x, feeds)
     found: list[TopTokens] = []
     for row, end in enumerate(ends):
-        a, b = (_likeliest(name, z[row] if end is None else z[row, end], count) for z in results)
+        a, b = (
+            _likeliest(name, z[row] if end is None else z[row, end], count, writes)
+            for z, writes in zip(results, written, strict=True)
+        )
         found.append(TopTokens(row, end, a, b))
     return tuple(found)
 
@@ -77,11 +88,24 @@ def _ends(x: NDArray, feeds: Mapping[str, NDArray]) -> list[int]:
     return [int(end) for end in length - 1 - np.argmax(real[:, ::-1], axis=1)]
 
 
-def _likeliest(name: str, row: NDArray, count: int) -> tuple[Token, ...]:
+def _tokenizer(model: Runnable) -> Tokenizer | None:
+    """The one that came with the model; None without one, or the package that reads it."""
+    try:
+        return None if model.tokenizer_json is None else model.tokenizer
+    except MissingTool:
+        return None
+
+
+def _likeliest(
+    name: str, row: NDArray, count: int, tokenizer: Tokenizer | None
+) -> tuple[Token, ...]:
     """Of one row, the likeliest first, at equal ones those of lower number."""
     p = row.astype(np.float64)
     if name == "logits":
         with np.errstate(all="ignore"):
             p = np.exp(p - p.max())
             p /= p.sum()
-    return tuple(Token(int(i), float(p[i])) for i in np.argsort(-p, kind="stable")[:count])
+    best = [int(i) for i in np.argsort(-p, kind="stable")[:count]]
+    return tuple(
+        Token(i, float(p[i]), None if tokenizer is None else tokenizer.name(i)) for i in best
+    )
