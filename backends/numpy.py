@@ -28,6 +28,7 @@ from tfgraph.ir import DType, Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate
 from tfgraph.runtime.inputs import check_inputs, refuse_positional
 from tfgraph.runtime.outputs import check_out, deliver
+from tfgraph.runtime.overlap import check_states
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
 
@@ -64,6 +65,7 @@ class NumpyExecutable(Runnable):
         """The outputs by name; see `Runnable.__call__`."""
         refuse_positional(unnamed, self.inputs)
         arrays, sizes = self._checked(inputs, dims)
+        check_states({port.name for port in self.inputs if port.is_state}, arrays)
         places = check_out(self.outputs, sizes, arrays, out)
         wanted = {o.value.name for o in self.graph.outputs}
         found = {v.name: a for v, _, a in self._values(arrays, sizes, wanted)}

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"(.+)\.[0-9a-f]{8}\.partial", re.DOTALL)
 _LONGEST = 200  # bytes of a name; file systems take 255
+_OF_A_LAYER = (
+    "what stands there is part of a container's image, which cannot be renamed: "
+    "remove it first, or choose another -o"
+)
 _HERE, _EXCHANGE = -100, 2  # AT_FDCWD of fcntl.h and RENAME_EXCHANGE of linux/fs.h
 
 
@@ -59,7 +63,8 @@ class Staging:
             yield
         except OSError as cause:
             reason = cause.strerror or str(cause)
-            raise TfgraphError(f"cannot write {self.final}: {reason}") from cause
+            hint = _OF_A_LAYER if cause.errno == errno.EXDEV else None
+            raise TfgraphError(f"cannot write {self.final}: {reason}", hint=hint) from cause
 
     def publish(self, final: Path | None = None) -> None:
         """Put the folder in its place; an artifact there is replaced, anything else kept."""
@@ -153,9 +158,15 @@ def _exchanged(folder: Path, place: Path) -> bool:
     if code not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
         raise OSError(code, os.strerror(code))
     old = _new_name(place)
-    os.rename(place, old)
-    os.rename(folder, place)
-    shutil.rmtree(old, ignore_errors=True)
+    try:
+        os.rename(place, old)
+        os.rename(folder, place)
+    except OSError as cause:
+        if cause.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):  # another was faster
+            return False
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
     return True
 
 

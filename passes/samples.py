@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim
+from tfgraph.ir import Dim, Mask
 from tfgraph.ir.points import settle
 from tfgraph.ops import FloatArray
 from tfgraph.ops.evaluate import evaluate
@@ -22,7 +23,7 @@ from tfgraph.ops.limits import implied_constraints
 from tfgraph.text import print_graph
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tfgraph.ir import Graph, Input, Value
 
@@ -34,6 +35,8 @@ SIZES = (5, 3, 7, 2, 4, 6)
 DRAWS, MOST_DRAWS = 3, 12
 LARGEST = 1 << 24
 """Elements of an input that are drawn at most."""
+FARTHEST, MOST_FAR = 300, 4
+"""The longest reach of a mask, and how many of them, beyond which lengths are drawn."""
 
 
 def agree_in_field(
@@ -42,10 +45,13 @@ def agree_in_field(
     """The probability that different graphs would agree as these did, and the random functions
     that took part; or how the outputs differ. Raises NotInField."""
     error, opaque, counted = 1.0, set[str](), 0
+    far = _far(before, after)
     key = hashlib.sha256((print_graph(before) + print_graph(after)).encode()).digest()
     for attempt in range(4 * MOST_DRAWS):
         seed = int.from_bytes(key[:6], "little") + attempt
-        sizes = _sizes(before, after, attempt)
+        # Lengths beyond the reach of masks that differ are drawn last, since they take longest.
+        length = far.pop() if far and counted >= DRAWS else None
+        sizes = _sizes(before, after, attempt, length)
         try:
             draw = Draw(seed)
             given = {i.value.name: _drawn(draw, before, after, i, sizes) for i in before.inputs}
@@ -59,9 +65,31 @@ def agree_in_field(
         if draw.masked and not draw.chosen:
             continue  # of one allowed key softmax says nothing
         error, opaque, counted = error * draw.error, opaque | set(draw.calls), counted + 1
-        if counted == MOST_DRAWS or (counted >= DRAWS and error < enough):
+        if not far and (counted >= MOST_DRAWS or (counted >= DRAWS and error < enough)):
             return error, tuple(sorted(opaque))
     raise NotInField("no draw said anything")
+
+
+def _far(before: Graph, after: Graph) -> list[int]:
+    """Lengths at which the masks and windows show in which the graphs differ."""
+    reaches = [set(_reaches(graph)) for graph in (before, after)]
+    found = {reach for _, reach in reaches[0] ^ reaches[1]}
+    return sorted({reach + 3 for reach in found if max(SIZES) - 2 < reach <= FARTHEST})[-MOST_FAR:]
+
+
+def _reaches(graph: Graph) -> Iterator[tuple[str, int]]:
+    """The numbers in masks, and those at which slices of symbolic sizes start and end."""
+    for node in graph.nodes:
+        for operand in node.operands:
+            for part in operand.parts if isinstance(operand, Mask) else ():
+                for dim in part.dims():
+                    if dim.is_const:
+                        yield str(part.map(lambda v: replace(v, name=""))), abs(int(dim))
+        if node.op == "slice" and not node.inputs[0].type.shape[int(node.attrs["axis"])].is_const:  # type: ignore[arg-type]
+            for name in ("start", "stop"):
+                end = node.attrs[name]
+                if isinstance(end, Dim) and end.is_const:
+                    yield f"slice {name}", int(end)
 
 
 def agree_in_floats(before: Graph, after: Graph) -> str:
@@ -98,17 +126,19 @@ def _outputs(graph: Graph, given: Mapping[str, Any], sizes: Mapping[str, int], l
     return [known[o.value.name] for o in graph.outputs]
 
 
-def _sizes(before: Graph, after: Graph, attempt: int) -> dict[str, int]:
-    """Small sizes within ranges and constraints, others in each attempt."""
+def _sizes(before: Graph, after: Graph, attempt: int, length: int | None = None) -> dict[str, int]:
+    """Small sizes within ranges and constraints, others in each attempt; with `length` that of all
+    that are more than the size of a batch."""
     graphs = (before, after)
-    names = {s for g in graphs for v in g.values() for d in v.type.shape for s in d.symbols} | {
-        s.name for g in graphs for s in g.symbols
-    }
+    values = [v for g in graphs for v in g.values()]
+    names = {s for v in values for d in v.type.shape for s in d.symbols}
+    names |= {s.name for g in graphs for s in g.symbols}
+    lengths = {s for v in values for d in v.type.shape[1:] for s in d.symbols}
     symbols = [before.symbol(name) for name in sorted(names)]
-    wanted = {
-        s.name: min(max(SIZES[(i + attempt) % len(SIZES)], s.low), s.high)
-        for i, s in enumerate(symbols)
-    }
+    wanted = {s.name: SIZES[(i + attempt) % len(SIZES)] for i, s in enumerate(symbols)}
+    if length is not None:
+        wanted = {name: length if name in lengths else 2 for name in wanted}
+    wanted = {s.name: min(max(wanted[s.name], s.low), s.high) for s in symbols}
     constraints = [c for g in graphs for c in (*g.constraints, *implied_constraints(g))]
     settled = settle(wanted, symbols, constraints)
     if settled is None:

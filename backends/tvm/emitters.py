@@ -126,6 +126,7 @@ def matmul(low: Lowering, node: Node) -> None:
     low.put(node.output, low.call(kernel, [low.value(a), low.value(b)], [node.output.type])[0])
 
 
+@emitter("layer_norm", "rms_norm", target="cpu", when=_float32)
 @emitter("layer_norm", "rms_norm", when=_const_width)
 def one_norm(low: Lowering, node: Node) -> None:
     """A norm of rows."""
@@ -133,6 +134,7 @@ def one_norm(low: Lowering, node: Node) -> None:
     _emit_norm(low, node, node.operands[0], None, scale, bias, None, False)
 
 
+@emitter("add_layer_norm", target="cpu", when=_float32)
 @emitter("add_layer_norm", when=_const_width)
 def add_layer_norm(low: Lowering, node: Node) -> None:
     """An add and the layer norm of its sum."""
@@ -140,6 +142,7 @@ def add_layer_norm(low: Lowering, node: Node) -> None:
     _emit_norm(low, node, a, b, scale, bias, shift, bool(node.attrs["keep_sum"]))
 
 
+@emitter("add_rms_norm", target="cpu", when=_float32)
 @emitter("add_rms_norm", when=_const_width)
 def add_rms_norm(low: Lowering, node: Node) -> None:
     """An add and the RMS norm of its sum."""
@@ -157,9 +160,10 @@ def _emit_norm(
     shift: Any,
     keep_sum: bool,
 ) -> None:
+    width = a.type.shape[-1]
     shape = NormShape(
         kind="rms" if "rms" in node.op else "layer",
-        width=int(a.type.shape[-1]),
+        width=int(width) if width.is_const else None,
         eps=_number(node.attrs["eps"]),
         add=b is not None,
         shift=shift is not None,
@@ -170,7 +174,7 @@ def _emit_norm(
     kernel = low.kernel(shape, lambda: low.kernels.norm(node.op, shape), node.op)
     arguments = [low.rows(v) for v in (a, b) if v is not None]
     arguments += [low.value(v) for v in (scale, bias, shift) if v is not None]
-    rows = tensor("f32", product(a.type.shape[:-1]), shape.width)
+    rows = tensor("f32", product(a.type.shape[:-1]), width)
     results = low.call(kernel, arguments, [rows] * len(node.outputs))
     for value, var in zip(node.outputs, results, strict=True):
         low.put_rows(value, var)

@@ -44,7 +44,7 @@ class AttentionShape:
 
 @dataclass(frozen=True)
 class NormShape:
-    """What a norm kernel computes on rows of `width` numbers.
+    """What a norm kernel computes on rows of `width` numbers; None: known when it runs.
 
     x = a, plus a row `shift` if asked, plus b if `add`. `kind` "layer": (x - mean(x)) /
     sqrt(var(x) + eps), Ba et al. (arXiv 1607.06450); "rms": x / sqrt(mean(x^2) + eps), Zhang &
@@ -53,7 +53,7 @@ class NormShape:
     """
 
     kind: str
-    width: int
+    width: int | None
     eps: float
     add: bool = False
     shift: bool = False

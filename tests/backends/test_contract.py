@@ -345,7 +345,9 @@ def test_derived_sizes_are_checked(backend: str) -> None:
     np.testing.assert_array_equal(run(a=a, b=b, dims={"past": 4})["y"], [5, 6, 7])
     with pytest.raises(TfgraphError) as error:
         run(a=a, b=b, dims={"past": 5})
-    assert error.value.message == "axis 0 of 'b' is 7, expected past + seq = 8"
+    assert error.value.message == (
+        "axis 0 of 'b' is 7, expected past + seq = 8: past = 5 (dims), seq = 3 (axis 0 of 'a')"
+    )
 
 
 @pytest.mark.parametrize(("build", "good", "bad", "message"), MEANINGLESS)

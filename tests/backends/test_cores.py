@@ -157,3 +157,15 @@ def test_launchers_of_other_cpus_are_others(monkeypatch: pytest.MonkeyPatch) -> 
     assert served[0] is served[1]
     assert served[2] is not served[0]
     assert [one._cores for one in served[1:]] == [[0, 1], [2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("quota", "threads", "most"), [(2, 2, 1), (5, 2, 2), (64, 2, 32), (1, 4, 1)]
+)
+def test_as_many_calls_at_once_as_a_quota_pays_for(
+    quota: int, threads: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On 64 CPUs: not as many kernel threads as there are CPUs, but as the quota keeps busy."""
+    monkeypatch.setattr(launchers, "cpu_budget", lambda: min(64, quota))
+    made = launchers._Launchers(threads, list(range(64)))
+    assert made._most == most

@@ -265,3 +265,19 @@ def test_no_file_may_be_left_unlisted_and_so_unhashed(
     folder = edit_manifest(artifact, tmp_path / "fewer.tfgraph", files=files)
     with pytest.raises(TfgraphError, match=f'manifest.json: damaged: "files" lists no {name}'):
         tfgraph.load(folder)
+
+
+def test_each_function_s_graph_and_the_code_are_listed(artifact: Path, tmp_path: Path) -> None:
+    manifest = json.loads((artifact / layout.MANIFEST).read_text())
+    no_code = {n: h for n, h in manifest["files"].items() if not n.endswith(".o")}
+    for i, (changes, missing) in enumerate(
+        [
+            ({"functions": {"step": {}}}, r"\"files\" lists no graph\.step\.tfg"),
+            ({"files": no_code}, r"\"files\" lists no kernels/\*\.o"),
+            ({"files": None}, r"\"files\" is no mapping"),
+            ({"files": list(no_code)}, r"\"files\" is no mapping"),
+        ]
+    ):
+        folder = edit_manifest(artifact, tmp_path / f"{i}.tfgraph", **changes)
+        with pytest.raises(TfgraphError, match=f"manifest.json: damaged: {missing}"):
+            tfgraph.load(folder)

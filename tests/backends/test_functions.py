@@ -101,6 +101,40 @@ def test_a_state_that_cannot_be_written_is_refused_before_anything_runs() -> Non
     assert all((given[name] == before[name]).all() for name in given)
 
 
+@pytest.mark.parametrize("target", ["numpy", "cpu"])
+@pytest.mark.parametrize(
+    ("shared", "message"),
+    [
+        ("another", r"state 'layers\.0\.k' shares memory with state 'layers\.1\.v'"),
+        ("window", r"state 'layers\.1\.v' shares memory with input 'first'"),
+        ("itself", r"state 'layers\.1\.v' has elements that share memory"),
+        ("read-only", r"state 'layers\.1\.v' is read-only"),
+    ],
+)
+def test_a_state_shares_memory_with_nothing(target: str, shared: str, message: str) -> None:
+    step = compiled(NAME, target).functions["step"]
+    given = arguments(step)
+    good = step(dims={"end": 5}, **{name: array.copy() for name, array in given.items()})
+    place = given["layers.1.v"]
+    if shared == "another":
+        given["layers.1.v"] = given["layers.0.k"]
+    elif shared == "window":
+        memory = np.zeros(place.size + 4, np.float32)
+        given["layers.1.v"] = memory[: place.size].reshape(place.shape)
+        given["first"] = memory[place.size - 2 : place.size + 2].view(np.int64)
+    elif shared == "itself":
+        strides = (0, *place.strides[1:])
+        given["layers.1.v"] = np.lib.stride_tricks.as_strided(place, place.shape, strides)
+    else:
+        place.flags.writeable = False
+    with pytest.raises(TfgraphError, match=message):
+        step(dims={"end": 5}, **given)
+    # Side by side in one array is no sharing.
+    memory = np.stack([arguments(step)["layers.0.k"], arguments(step)["layers.1.v"]])
+    apart = {**arguments(step), "layers.0.k": memory[0], "layers.1.v": memory[1]}
+    assert (step(dims={"end": 5}, **apart)["logits"] == good["logits"]).all()
+
+
 @pytest.mark.parametrize(
     ("dims", "message"),
     [

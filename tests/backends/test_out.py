@@ -12,7 +12,7 @@ from helpers.foreign import Foreign
 import tfgraph
 from tfgraph import ops
 from tfgraph.errors import TfgraphError
-from tfgraph.runtime import outputs
+from tfgraph.runtime import overlap
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -278,7 +278,7 @@ def test_an_input_may_be_called_self(backend: str) -> None:
 
 def test_what_cannot_be_told_apart_in_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not taken for apart: two windows whose overlap NumPy would have to search for."""
-    monkeypatch.setattr(outputs, "_PATIENCE", 1)
+    monkeypatch.setattr(overlap, "_PATIENCE", 1)
     memory = np.zeros(4096, np.float32)
     strides = [tuple(4 * n for n in steps) for steps in ((299, 37, 5), (293, 41, 7))]
     first, second = (

@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -238,6 +239,41 @@ def test_a_file_system_that_cannot_exchange_names(
     check_whole(tmp_path / "out.tfgraph")
     assert (tmp_path / "out.tfgraph" / "note.txt").read_bytes() == b"second"
     assert others(tmp_path) == []
+
+
+def test_several_write_to_one_place_where_names_cannot_be_exchanged(
+    tmp_path: Path, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "_exchange", lambda *_: errno.EINVAL)
+    failed: list[BaseException] = []
+
+    def publish() -> None:
+        try:
+            for _ in range(15):
+                write(tmp_path, built, b"one of many")
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=publish) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    check_whole(tmp_path / "out.tfgraph")
+    assert others(tmp_path) == []
+
+
+def test_an_artifact_in_a_layer_of_an_image_says_what_to_do(
+    tmp_path: Path, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, built, b"first")
+    monkeypatch.setattr(staging, "_exchange", lambda *_: errno.EXDEV)
+    with pytest.raises(TfgraphError, match="Invalid cross-device link") as error:
+        write(tmp_path, built, b"second")
+    assert error.value.hint is not None
+    assert "remove it first" in error.value.hint
+    assert (tmp_path / "out.tfgraph" / "note.txt").read_bytes() == b"first"
 
 
 def test_an_exchange_that_fails_is_told(

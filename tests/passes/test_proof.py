@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 from tfgraph import blocks, ops
 from tfgraph.errors import CheckFailed
 from tfgraph.ir import Graph, Node, exact, rsqrt
-from tfgraph.ir.mask import causal, padding
+from tfgraph.ir.mask import causal, padding, relative, window
 from tfgraph.ops import Builder
 from tfgraph.passes import (
     DEFAULT_PIPELINE,
@@ -178,6 +178,39 @@ def takes_relu(x: Any) -> Any:
 @rule(call("softmax", var("x")))
 def leaves_softmax_out(x: Any) -> Any:
     return x
+
+
+@rule(_FUSED)
+def drops_a_wide_window(q: Any, k: Any, v: Any, m: Any, node: Node) -> Any:
+    return _attention(node, q, k, v, None)
+
+
+@rule(_FUSED)
+def narrows_a_window(q: Any, k: Any, v: Any, m: Any, node: Node) -> Any:
+    return _attention(node, q, k, v, window(50, 0))
+
+
+@rule(_FUSED)
+def takes_another_distance(q: Any, k: Any, v: Any, m: Any, node: Node) -> Any:
+    return _attention(node, q, k, v, relative(m.table, 200))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "mask"),
+    [
+        (drops_a_wide_window, lambda g: window(64, 64)),
+        (narrows_a_window, lambda g: window(100, 0)),
+        (takes_another_distance, lambda g: relative(g.input("table", "f32", 8, 2), 20)),
+    ],
+)
+def test_what_shows_at_long_sequences_alone(wrong: Rule, mask: Any) -> None:
+    with ops.graph("g") as g:
+        batch, seq = g.symbol("batch", 1, 8), g.symbol("seq", 1, 512)
+        q, k, v = (g.input(n, "f32", batch, seq, 6) for n in "qkv")
+        y = ops.attention(q, k, v, mask(g), heads=2, kv_heads=2, scale=rsqrt(3))
+        g.output("y", y)
+    with pytest.raises(Refuted, match=f"rule {wrong.name} changes what it replaces"):
+        run_pipeline(g.build(), [rules_pass(once(wrong))], prove=True)
 
 
 WRONG_FUSED = [

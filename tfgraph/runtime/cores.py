@@ -57,6 +57,12 @@ def check_threads(threads: int | None) -> int | None:
     return count
 
 
+def cpu_budget(root: Path = Path("/")) -> int:
+    """The CPUs that all threads of this process together may keep busy: those that it may be
+    scheduled on, no more than the quotas of its control groups pay for; at least 1."""
+    return max(1, min([len(available_cores()), *map(int, _quotas(root))]))
+
+
 def default_threads(root: Path = Path("/")) -> int:
     """One thread a physical core, no more than the CPU quota pays for; at least 1. `root` is where
     the system's files are."""

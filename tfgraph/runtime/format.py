@@ -91,7 +91,15 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path}: format {version}; this tfgraph reads format {VERSION}",
             hint=_other_version(folder, manifest, version),
         )
-    if absent := [name for name in _ALWAYS if name not in manifest["files"]]:
+    files: object = manifest.get("files")
+    if not isinstance(files, dict):
+        raise TfgraphError(f'{path}: damaged: "files" is no mapping', hint=_REBUILD)
+    named = [str(name) for name in cast("dict[object, object]", files)]
+    functions = [graph_of(name) for name in manifest.get("functions", {})]
+    absent = [name for name in (*_ALWAYS, *functions) if name not in named]
+    if not any(name.endswith(".o") for name in named):
+        absent.append(f"{KERNELS}/*.o")
+    if absent:
         raise TfgraphError(f'{path}: damaged: "files" lists no {absent[0]}', hint=_REBUILD)
     return manifest
 

@@ -15,6 +15,7 @@ from tfgraph.runtime.inputs import check_inputs, refuse_positional
 from tfgraph.runtime.jit import Program, as_tensor
 from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.outputs import check_out, deliver
+from tfgraph.runtime.overlap import check_states
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
 
@@ -87,9 +88,7 @@ class Function(Runnable):
         if code is None:
             raise TfgraphError(f"model '{self.name}' is closed")
         arrays, sizes = check_inputs(self.inputs, self.symbols, self.constraints, inputs, dims)
-        for name in self._states:
-            if not arrays[name].flags.writeable:
-                raise TfgraphError(f"state '{name}' is read-only, and would be written")
+        check_states(self._states, arrays)
         places = check_out(self.outputs, sizes, arrays, out)
         refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
         scalars = [sizes[name] for name in self._scalars]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import tvm_ffi
 
-from tfgraph.runtime.cores import available_cores
+from tfgraph.runtime.cores import available_cores, cpu_budget
 from tfgraph.runtime.ending import at_the_end, ending
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class _Launchers:
     def __init__(self, threads: int, cores: list[int]) -> None:
         self._threads = threads
         self._cores = cores
-        self._most = max(1, len(cores) // threads)
+        self._most = max(1, min(len(cores), cpu_budget()) // threads)
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._lock = threading.Lock()  # of the two that follow
         self._unfinished = 0

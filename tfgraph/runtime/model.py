@@ -91,7 +91,8 @@ def load(path: str | Path, threads: int | None = None, verify_weights: bool = Tr
 
     `threads`: the kernels of a call use as many, from 1 to the CPUs that this process may use; by
     default the physical cores among those, no more than the CPU quota of its control groups pays
-    for. As many calls at once as the CPUs are enough for; further ones wait their turn. Every
+    for. With more than one, as many calls run at once as these CPUs and that quota are enough for,
+    and further ones wait their turn; with one, each on the thread that calls. Every
     file is hashed before it is used, the weights unless `verify_weights` is False. Raises
     TfgraphError for a damaged artifact, naming the file, and MissingTool where the machine lacks
     what the code needs.

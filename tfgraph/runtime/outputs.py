@@ -1,7 +1,7 @@
 """`out=`: arrays of the caller that results are written to. The same on every backend.
 
 They are written when everything is computed, so a call that fails leaves them as they were. May
-import: numpy, arrays, inputs, sizes, errors.
+import: numpy, arrays, inputs, overlap, sizes, errors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.arrays import as_array
 from tfgraph.runtime.inputs import known_names
+from tfgraph.runtime.overlap import repeats, sharing
 from tfgraph.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
     from tfgraph.runtime.sizes import Port
 
     Array = np.ndarray[Any, np.dtype[Any]]
-
-_PATIENCE = 10_000
-"""How many candidates NumPy may try to tell whether two arrays share an element: for interleaved
-windows a few; beyond that they may share one, and are refused."""
 
 
 def check_out(
@@ -54,7 +51,7 @@ def check_out(
     taken = [(f"input '{name}'", array) for name, array in inputs.items()]
     for name, array in places.items():
         for what, other in taken:
-            if verb := _sharing(array, other):
+            if verb := sharing(array, other):
                 raise TfgraphError(
                     f"out '{name}' {verb} memory with {what}", hint="pass an array of its own"
                 )
@@ -89,37 +86,9 @@ def _place(port: Port, sizes: Mapping[str, int], given: Any) -> Array:
         )
     if not array.flags.writeable:
         raise TfgraphError(f"{what} is read-only", hint="pass an array that may be written")
-    if _repeats(array):
+    if repeats(array):
         raise TfgraphError(
             f"{what} has elements that share memory, by its strides {list(array.strides)}",
             hint=hint,
         )
     return array
-
-
-def _repeats(array: Array) -> bool:
-    """Whether elements overlap. They do not where each stride steps over what the smaller ones
-    span; else the places of all are compared."""
-    span = array.itemsize
-    axes = sorted((abs(s), n) for s, n in zip(array.strides, array.shape, strict=True) if n > 1)
-    nested = True
-    for stride, size in axes:
-        nested = nested and stride >= span
-        span += stride * (size - 1)
-    if nested or not axes[0][0]:
-        return not nested
-    places: Array = np.zeros(1, np.int64)
-    for stride, size in axes:
-        steps: Array = np.full(size, stride, np.int64).cumsum() - stride
-        places = np.add.outer(places, steps).ravel()
-    places.sort()
-    return bool((np.diff(places) < array.itemsize).any())
-
-
-def _sharing(one: Array, other: Array) -> str | None:
-    """Whether they share an element, as a verb."""
-    try:
-        shared = np.shares_memory(one, other, max_work=_PATIENCE)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return "may share"
-    return "shares" if shared else None

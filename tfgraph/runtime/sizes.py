@@ -193,11 +193,18 @@ def _checked(
             if evaluate(dim, sizes) != size:
                 raise TfgraphError(
                     f"axis {axis} of '{port.name}' is {size}, expected {dim}"
-                    + ("" if isinstance(dim, int) else f" = {evaluate(dim, sizes)}")
+                    + ("" if isinstance(dim, int) else _derived(dim, sizes, source))
                 )
     for text in constraints:
         _check_constraint(text, sizes, source)
     return sizes
+
+
+def _derived(dim: str, sizes: Mapping[str, int], source: Mapping[str, str]) -> str:
+    """The size that a dimension has, and what told the sizes of its symbols."""
+    names = dict.fromkeys(_SYMBOL.findall(dim))
+    told = ", ".join(f"{n} = {sizes[n]} ({source[n]})" for n in names if n in sizes)
+    return f" = {evaluate(dim, sizes)}: {told}" if told else f" = {evaluate(dim, sizes)}"
 
 
 def _solve(dim: str, size: int, sizes: Mapping[str, int]) -> dict[str, int]:

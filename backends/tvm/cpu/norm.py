@@ -21,7 +21,7 @@ Expr = Any
 
 
 def norm(name: str, shape: NormShape, machine: CpuMachine) -> Any:
-    """A PrimFunc `name`, float32, the number of rows m symbolic.
+    """A PrimFunc `name`, float32, the number of rows m symbolic, and the width where it is None.
 
     Parameters, in order, those that `shape` asks for: a (m, width), b (m, width), scale (width,),
     bias (width,), shift (width,); the outputs: x (m, width) if `keep_sum`, the norm (m, width).
@@ -29,7 +29,8 @@ def norm(name: str, shape: NormShape, machine: CpuMachine) -> Any:
     """
     with emit.function(name) as builder:
         m = emit.symbol("m")
-        rows, vector = (m, shape.width), (shape.width,)
+        width = emit.symbol("n") if shape.width is None else shape.width
+        rows, vector = (m, width), (width,)
         wanted = {
             "a": rows,
             "b": rows if shape.add else None,
@@ -41,13 +42,15 @@ def norm(name: str, shape: NormShape, machine: CpuMachine) -> Any:
         }
         arrays = {key: emit.argument(key, size) for key, size in wanted.items() if size}
         with emit.body():
-            each_row(m, shape.width, lambda row: _row(shape, machine.lanes, arrays, row))
+            each_row(m, width, lambda row: _row(shape, width, machine.lanes, arrays, row))
     return builder.get()
 
 
-def _row(shape: NormShape, lanes: int, arrays: dict[str, Any], row: Expr) -> None:
+def _row(
+    shape: NormShape, width: Expr | int, lanes: int, arrays: dict[str, Any], row: Expr
+) -> None:
     x = arrays.get("sum", arrays["out"])  # without a sum to keep, the output holds it meanwhile
-    inverse = 1.0 / shape.width
+    inverse = _inverse(width)
     sums, squares = _sums(lanes), _sums(lanes)
 
     def add(u: int, part: Part) -> None:
@@ -60,25 +63,25 @@ def _row(shape: NormShape, lanes: int, arrays: dict[str, Any], row: Expr) -> Non
         part.store(x, value, row)
         _add_to(sums[u], value)
 
-    each_part(shape.width, lanes, add)
+    each_part(width, lanes, add)
     mean = splat(0.0, lanes)
     if shape.kind == "layer":
-        mean = _spread(sum_lanes(_total(sums)) * T.float32(inverse), lanes)
+        mean = _spread(sum_lanes(_total(sums)) * inverse, lanes)
     sums = _sums(lanes)
 
     def square(u: int, part: Part) -> None:
         centred = hold(part.or_else(part.load(x, row) - mean, splat(0.0, lanes)))
         _add_to(sums[u], centred)
         # Divided before it is summed: a sum of squares would overflow sooner than their mean.
-        share = centred * splat(inverse, lanes)
+        share = centred * T.broadcast(inverse, lanes)
         T.buffer_store(squares[u], fma(centred, share, _value(squares[u])), [T.ramp(0, 1, lanes)])
 
-    each_part(shape.width, lanes, square)
+    each_part(width, lanes, square)
     variance = _spread(sum_lanes(_total(squares)), lanes)
     rest = splat(0.0, lanes)
     if shape.kind == "layer":
         # The mean was rounded; the mean of what is left is the error, and is taken out.
-        rest = _spread(sum_lanes(_total(sums)) * T.float32(inverse), lanes)
+        rest = _spread(sum_lanes(_total(sums)) * inverse, lanes)
         variance = hold(T.max(variance - rest * rest, splat(0.0, lanes)))
     factor = hold(rsqrt(variance + splat(shape.eps, lanes)))
 
@@ -90,7 +93,14 @@ def _row(shape: NormShape, lanes: int, arrays: dict[str, Any], row: Expr) -> Non
             value = value + part.load(arrays["bias"])
         part.store(arrays["out"], value, row)
 
-    each_part(shape.width, lanes, finish)
+    each_part(width, lanes, finish)
+
+
+def _inverse(width: Expr | int) -> Expr:
+    """1 / width, rounded to double precision first: as it is where the width is known."""
+    if isinstance(width, int):
+        return T.float32(1.0 / width)
+    return hold(T.cast(T.float64(1) / T.cast(width, "float64"), "float32"))
 
 
 def _sums(lanes: int) -> list[Any]:

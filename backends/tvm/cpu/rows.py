@@ -63,7 +63,8 @@ class Part:
 
 
 def each_part(width: Expr | int, lanes: int, emit: Callable[[int, Part], None]) -> None:
-    """`emit(u, part)` for each part of a row; u < UNROLL differs within a step of the loop."""
+    """`emit(u, part)` for each part of a row; u < UNROLL differs within a step of the loop, and is
+    0 behind it. So a sum for each u adds up in one order, whether the width is known or not."""
     step = UNROLL * lanes
     size = i64(width) if isinstance(width, int) else width
     done = T.floordiv(size, i64(step)) * step
@@ -74,7 +75,7 @@ def each_part(width: Expr | int, lanes: int, emit: Callable[[int, Part], None]) 
     if isinstance(width, int):
         first, rest = width // step * step, width % step
         for u in range(-(-rest // lanes)):
-            emit(u, Part(i64(first + u * lanes), min(lanes, rest - u * lanes), lanes))
+            emit(0, Part(i64(first + u * lanes), min(lanes, rest - u * lanes), lanes))
     else:
         with loop(T.ceildiv(size - done, i64(lanes))) as i:
             start = hold(done + i * lanes)

@@ -59,6 +59,7 @@ class CudaKernels(Kernels):
             "keep_sum": shape.keep_sum,
             "name": name,
         }
+        assert shape.width is not None  # norms of a symbolic width go to the generic kernels
         if shape.kind == "rms":
             return rms_norm(("m",), shape.width, **flags)
         return layer_norm(("m",), shape.width, bias=shape.bias, **flags)
