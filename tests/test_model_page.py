@@ -13,16 +13,20 @@ from tfgraph.model import read_model
 from tfgraph.model.schema import (
     Attention,
     Embedding,
+    Encoder,
     Experts,
     File,
     FreeForm,
     Generation,
     Head,
     HighLevel,
+    Local,
     MaskPart,
     Norm,
+    Pooler,
     Positions,
     Scaling,
+    Stem,
     Strict,
     Symbol,
 )
@@ -35,8 +39,12 @@ SECTIONS = {
     "scaling": Scaling,
     "embedding": Embedding,
     "attention": Attention,
+    "local": Local,
+    "encoder": Encoder,
+    "stem": Stem,
     "experts": Experts,
     "mask": MaskPart,
+    "pooler": Pooler,
     "head": Head,
     "symbols": Symbol,
     "weights": File,
@@ -66,6 +74,8 @@ def values(schema: dict[str, Any]) -> str:
         return "mapping"
     if "enum" in schema:
         return ", ".join(f"`{name}`" for name in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
     if "pattern" in schema:
         return "`sm_80`, ..."
     kind = schema["type"]
@@ -81,7 +91,7 @@ def default(section: type[Strict], key: str) -> str | None:
     if field.is_required():
         return "needed"
     value = field.get_default(call_default_factory=True)
-    if value is None or isinstance(value, Strict):
+    if value is None or isinstance(value, Strict | list):
         return None  # in words, or that of each key
     if value in ({}, []):
         return "none"
@@ -123,6 +133,10 @@ EVERYTHING = (
     "vocabulary: 9\nhead: {kind: lm, tied: false}\nkind: encoder-decoder\n",
     "head: pointer\npositions: {kind: relative}\nexperts: {count: 2, shared: 4}\ngated: true\n"
     "norm: {placement: sandwich}\nattention: {qk_norm: rms_norm}\n",
+    "stem: {kind: image, channels: 3, height: 4, patch: 2}\n",
+    "kind: encoder-decoder\nvocabulary: 9\nstem: {kind: audio, channels: 3}\n",
+    "vocabulary: 9\nembedding: {size: 4, project_back: true}\npooler: {kind: end, projection: 3}\n"
+    "positions: {kind: disentangled, shared: false, norm: true}\n",
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 import pytest
+from helpers.tolerance import UNIT
 from safetensors.numpy import save_file
 
 from tfgraph.errors import TfgraphError
@@ -107,6 +108,51 @@ def test_rules(tmp_path: Path) -> None:
     assert weights.source("layers.0.w") == "enc.0.w"
 
 
+def test_rules_for_fused_matrices(tmp_path: Path) -> None:
+    """Of 2 groups of 3 slots of 2 rows each, and convolutions; each element says where it stood."""
+    each = np.arange(2 * 3 * 2 * 5, dtype=np.float32).reshape(2, 3, 2, 5)
+    kernel = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    path = saved(tmp_path / "m.safetensors", qkv=each.reshape(12, 5), conv=kernel)
+    rules = {
+        "k": "transpose(slots(qkv, 2, 1, 2, 3))",
+        "qk": "slots(qkv, 2, 0, 2, 3)",
+        "last": "slots(qkv, 1, 5, 6, 6)",
+        "conv": "transpose(matrix(conv, 1))",
+        "rows": "matrix(conv, 2)",
+        "line": "flat(conv)",
+    }
+    shapes = {"k": (5, 4), "qk": (8, 5), "last": (2, 5), "conv": (6, 4), "rows": (8, 3)}
+    params = [param(name, *shape) for name, shape in shapes.items()] + [param("line", 24)]
+    weights = Weights(params, Checkpoint(path), rules)
+    expected = {
+        "k": each[:, 1].reshape(4, 5).T,
+        "qk": each[:, :2].reshape(8, 5),
+        "last": each[1, 2],
+        "conv": np.array([[row[c, t] for row in kernel] for c in range(2) for t in range(3)]),
+        "rows": np.concatenate(list(kernel)),
+        "line": np.arange(24),
+    }
+    for name, array in expected.items():
+        np.testing.assert_array_equal(weights[name], array, name)
+
+
+def test_sines_of_positions_need_no_file(tmp_path: Path) -> None:
+    """They are computed, unless the file has them or a rule says where."""
+    fill = Fill("sinusoidal_halves")
+    params = [Param(Value("p", tensor("f32", 3, 4)), fill), param("a", 2, 3)]
+    file = saved(tmp_path / "m.safetensors", a=A)
+    made = Weights(params, Checkpoint(file))
+    angles = np.arange(3)[:, None] / 10000 ** (np.arange(0, 4, 2) / 4)
+    want = np.concatenate([np.sin(angles), np.cos(angles)], 1)
+    np.testing.assert_allclose(made["p"], want, rtol=0, atol=UNIT["float32"])
+    assert list(made) == ["a", "p"]
+    assert (len(made), made.source("p")) == (2, "p")
+    own = saved(tmp_path / "own.safetensors", a=A, p=np.ones((3, 4), np.float32))
+    assert (Weights(params, Checkpoint(own))["p"] == 1).all()
+    with pytest.raises(TfgraphError, match="has no tensor 'table'"):
+        Weights(params, Checkpoint(file), {"p": "table"})
+
+
 @pytest.mark.parametrize(
     ("params", "rules", "message"),
     [
@@ -116,6 +162,18 @@ def test_rules(tmp_path: Path) -> None:
         ([param("b", 2, 3)], {"b": "a", "c.{i}": "a"}, "the rule 'c.{i}' fits no parameter"),
         ([param("b", 2, 3)], {"b": "flip(a)"}, "'flip(a)' is not a rule"),
         ([param("b", 2, 1)], {"b": "part(a, 3, 3)"}, "part 3 of 3 of the last axis of [2, 3]"),
+        ([param("b", 2, 1)], {"b": "part(a, 3)"}, "'part(a, 3)' is not a rule"),
+        (
+            [param("b", 2, 3)],
+            {"b": "slots(a, 2, 0, 1, 3)"},
+            "slots 0 to 1 of 3, in 2 groups, of the first axis of [2, 3]",
+        ),
+        (
+            [param("b", 2, 3)],
+            {"b": "slots(a, 1, 1, 1, 2)"},
+            "slots 1 to 1 of 2, in 1 groups, of the first axis of [2, 3]",
+        ),
+        ([param("b", 2, 3)], {"b": "matrix(a, 2)"}, "2 axes made one, and the others, of [2, 3]"),
         ([], {}, "m.safetensors: 'a' is a tensor that no parameter uses"),
     ],
 )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tfgraph.api.change import Change, compare_models
     from tfgraph.api.compare import Comparison, compare
     from tfgraph.api.compile import CompileReport, build, compile
+    from tfgraph.api.source import load_source
     from tfgraph.api.verify import Verification, verify
     from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
     from tfgraph.ir import Fill, Graph
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
         segments,
         window,
     )
-    from tfgraph.model import Model, load_source
+    from tfgraph.model import Model
     from tfgraph.ops import Builder, graph
     from tfgraph.plugins import load_plugins
     from tfgraph.runtime.model import load
@@ -55,6 +56,7 @@ else:
             "compile",
             "verify",
         ),
+        "tfgraph.api.source": ("load_source",),
         "tfgraph.errors": ("CheckFailed", "MissingTool", "TfgraphError"),
         "tfgraph.ir": ("Fill", "Graph"),
         "tfgraph.ir.mask": (
@@ -68,7 +70,7 @@ else:
             "segments",
             "window",
         ),
-        "tfgraph.model": ("Model", "load_source"),
+        "tfgraph.model": ("Model",),
         "tfgraph.ops": ("Builder", "graph"),
         "tfgraph.plugins": ("load_plugins",),
         "tfgraph.runtime.model": ("load",),

@@ -68,8 +68,7 @@ def relax_pipeline(*kernel_passes: Any) -> Any:
     passes = relax.transform
     return tvm.transform.Sequential(
         [
-            passes.LegalizeOps(),
-            passes.RewriteDataflowReshape(),
+            passes.LegalizeOps(skip_ops=["relax.reshape"]),  # which become views
             tvm.transform.module_pass(drop_unused_kernels, opt_level=0),
             *kernel_passes,
             passes.ToNonDataflow(),

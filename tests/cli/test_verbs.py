@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from helpers.checkpoints import CASES
 from helpers.tolerance import UNIT, assert_within
+from safetensors.numpy import load_file, save_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,6 +255,28 @@ def test_import_overwrites_on_demand_only(tfgraph: Callable[..., Any]) -> None:
     assert Path("m.yaml").read_text() == "# mine\n"
     assert tfgraph(*line, "--force").code == 0
     assert Path("m.yaml").read_text() == written
+
+
+def test_a_checkpoint_folder_is_a_model(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
+    """In bfloat16 here: what its weights take when they are widened is printed. Nothing is written
+    beside it."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    (folder / "config.json").write_bytes((CASES / "qwen2" / "config.json").read_bytes())
+    tensors = load_file(CASES / "qwen2" / "model.safetensors")
+    narrow = {name: tensor.astype(ml_dtypes.bfloat16) for name, tensor in tensors.items()}
+    save_file(narrow, folder / "model.safetensors")
+    result = tfgraph("compile", folder, "--target", "cpu", "--no-verify")
+    assert result.code == 0, result.err
+    half = sum(tensor.nbytes for tensor in narrow.values()) / 1024
+    sizes = f"{half:.1f} KiB to {2 * half:.1f} KiB"
+    head = result.out.splitlines()[0]
+    assert head.endswith(f"from a file in bfloat16, widened to float32: {sizes}")
+    assert Path("small.cpu.tfgraph").is_dir()
+    assert tfgraph("run", "small.cpu.tfgraph").code == 0
+    assert tfgraph("inspect", folder).code == 0
+    assert tfgraph("compare", folder, "--backends", "numpy,numpy").code == 0
+    assert len(list(folder.iterdir())) == 2
 
 
 def test_importing_a_folder_without_a_checkpoint(

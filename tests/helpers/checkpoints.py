@@ -15,7 +15,7 @@ from tfgraph.model import Model, read_model
 
 NDArray = np.ndarray[Any, Any]
 CASES = Path(__file__).parents[1] / "data" / "cases"
-NAMES = ("bert", "bert_mlm", "roberta", "distilbert", "albert")
+NAMES = tuple(sorted(folder.name for folder in CASES.iterdir()))
 
 
 def copy_case(
@@ -48,11 +48,15 @@ def import_model(folder: Path, file: Path, *, hidden_states: bool = False) -> Mo
 
 
 def reference(case: str, kind: str) -> dict[str, NDArray]:
-    """The arrays `kind`.NAME of a case's ref.npz, by name; hidden states under their whole name."""
+    """The arrays `kind`.NAME of a case's ref.npz, by name; hidden states under the names that a
+    model gives them."""
+    parts = {"hidden": "hidden", "enc_hidden": "encoder.hidden", "dec_hidden": "decoder.hidden"}
     with np.load(CASES / case / "ref.npz") as stored:
-        whole = kind == "hidden"
-        return {
-            key if whole else key.removeprefix(f"{kind}."): stored[key]
-            for key in stored.files
-            if key.startswith(f"{kind}.")
-        }
+        found: dict[str, NDArray] = {}
+        for key in stored.files:
+            group, _, name = key.partition(".")
+            if kind == "hidden" and group in parts:
+                found[f"{parts[group]}.{name}"] = stored[key]
+            elif kind == group:
+                found[name] = stored[key]
+        return found

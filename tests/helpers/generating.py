@@ -34,6 +34,17 @@ YAML = {
     "relative": _BASE + "kind: decoder\npositions: {kind: relative, buckets: 8, "
     "max_distance: 20}\nnorm: {placement: pre}\nattention: {value_size: 4}\n",
     "experts": _BASE + "kind: decoder\nexperts: {count: 4, active: 2}\n",
+    "local": _BASE
+    + "kind: decoder\npositions: {kind: rotary, base: 100}\nlocal: {pattern: [local, "
+    "full], left: 9, positions: {kind: rotary, base: 50}}\nnorm: {kind: rms_norm, placement: inner}"
+    "\nattention: {qk_norm: rms_norm, qk_norm_over: width}\n",
+    "masked": _BASE + "kind: decoder\npositions: {kind: learned, max: 120, offset: 2, masked: true}"
+    "\nmask: [causal, padding]\nembedding: {size: 8, projection_first: true, project_back: true}\n"
+    "attention: {key_bias: false}\n",
+    "longrope": _BASE + "kind: decoder\nkv_heads: 2\nnorm: {placement: parallel, bias: false}\n"
+    "positions: {kind: rotary, max: 120, scaling: {kind: longrope, original: 110, "
+    "short: [1, 1.5, 2], long: [2, 3, 4], magnitude: 1.2}}\n"
+    "attention: {qk_norm: layer_norm, qk_norm_over: own}\n",
     "encoder-decoder": _BASE + "kind: encoder-decoder\nmask: padding\npositions: sinusoidal\n",
     "encoder-decoder, no mask": _BASE + "kind: encoder-decoder\nkv_heads: 1\n"
     "positions: {kind: learned, max: 100}\nnorm: {placement: pre}\n",

@@ -290,3 +290,44 @@ def test_a_key_left_out_takes_its_default(
     config.pop(key, None)
     (folder / "config.json").write_text(json.dumps(config))
     assert written in import_checkpoint(folder, tmp_path / "model.yaml")
+
+
+# Keys of config.json as earlier versions of transformers spelt them; None removes a key.
+OLDER: dict[str, dict[str, object]] = {
+    "llama": {
+        "rope_parameters": None, "rope_theta": 10000.0, "dtype": None, "torch_dtype": "float32",
+    },
+    "gemma": {"use_bidirectional_attention": False},
+    "phi": {"rope_parameters": None, "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+    "gpt_neox": {"rope_parameters": None, "rotary_emb_base": 10000, "rotary_pct": 0.5},
+    "qwen2": {"rope_parameters": None, "rope_theta": 10000, "layer_types": None},
+    "mixtral": {"rope_parameters": None, "rope_theta": 1e6, "rope_scaling": None},
+    "modernbert": {
+        "rope_parameters": None, "layer_types": None, "global_rope_theta": 160000.0,
+        "local_rope_theta": 10000.0,
+    },
+    "t5": {"scale_decoder_outputs": None, "dense_act_fn": None, "is_gated_act": None},
+    "deberta_v2": {"pos_att_type": "p2c|c2p"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OLDER)
+def test_older_spellings_of_a_config(tmp_path: Path, case: str) -> None:
+    folder = copy_case(case, tmp_path / "new" / case)
+    older = copy_case(case, tmp_path / "old" / case, config=OLDER[case])
+
+    def text(path: Path) -> list[str]:
+        lines = import_checkpoint(path, path / "model.yaml").splitlines()
+        return [line.partition(" # ")[0] for line in lines]
+
+    assert text(folder) == text(older)
+
+
+def test_a_window_in_the_last_layers(tmp_path: Path) -> None:
+    """Of Qwen2 and 3, if it is used at all."""
+    config = {"sliding_window": 5, "max_window_layers": 1, "layer_types": None}
+    folder = copy_case("qwen3", tmp_path / "c", config=config)
+    assert "local" not in import_checkpoint(folder, tmp_path / "m.yaml")
+    folder = copy_case("qwen3", tmp_path / "c", config=config | {"use_sliding_window": True})
+    text = import_checkpoint(folder, tmp_path / "m.yaml")
+    assert "local: {pattern: [full, local], left: 4}\n" in text

@@ -1,6 +1,6 @@
 """What `compile`, `build` and `compare` take: a graph, a model, or the path of one.
 
-May import: weights, backends.base, model, ops, runtime, ir, errors.
+May import: weights, backends.base, hf, model, ops, runtime, ir, errors.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tfgraph.model import Model
 
     Source = Graph | Model | str | Path
+
+
+CONFIG = "config.json"
+"""The file by which a folder is a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -54,18 +58,37 @@ class Opened:
 
 def open_source(source: Source, weights: Weights | None = None) -> Opened:
     """The graph of `source`: a Graph, a Model, or a path as `load_source` takes it (`model.yaml`,
-    `file.py:name`, `graph.tfg`). `weights` stand in for the model's own: all of them, of the
-    parameters' shapes and dtypes. Raises TfgraphError."""
+    `file.py:name`, `graph.tfg`, a checkpoint's folder). `weights` stand in for the model's own: all
+    of them, of the parameters' shapes and dtypes. Raises TfgraphError."""
     opened = _open(source)
     given = opened.weights if weights is None else weights
     return opened if given is None else replace(opened, weights=given_weights(opened.graph, given))
+
+
+def load_source(spec: str | Path) -> Model:
+    """The model that `spec` names: a checkpoint's folder, `model.yaml`, `file.py:name` (a Graph, a
+    Builder, a Model, or a function of no arguments that returns one), or a file of textual IR
+    (`.tfg`, `.txt`, or any that begins with `graph `). Graphs without weights of their own get
+    seeded ones.
+
+    Raises TfgraphError for a file that is missing, of another kind, or wrong.
+    """
+    from tfgraph import model
+
+    folder = Path(spec)
+    if not (folder.is_dir() and (folder / CONFIG).is_file()):
+        return model.load_source(spec)
+    from tfgraph.hf import import_checkpoint
+
+    file = folder / "model.yaml"  # where the text would stand: it is not written
+    return model.read_model(file, import_checkpoint(folder, file))
 
 
 def _open(source: Source) -> Opened:
     if isinstance(source, Graph):
         return Opened(source, None)
     with packages_named():
-        from tfgraph.model import Model, load_source  # not for graphs: reading YAML loads much
+        from tfgraph.model import Model  # not for graphs: reading YAML loads much
 
     if isinstance(source, str | Path):
         if (Path(source) / MANIFEST).is_file():

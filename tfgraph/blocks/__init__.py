@@ -12,9 +12,11 @@ name takes `name_1`. Imports ops, ir and errors.
 from tfgraph.blocks.attention import attention
 from tfgraph.blocks.basic import Norm, feed_forward, layer_norm, linear, norm, rms_norm
 from tfgraph.blocks.cache import Cache
+from tfgraph.blocks.disentangled import Disentangled, distance_table
 from tfgraph.blocks.embeddings import (
     embedding,
     learned,
+    positions_kept,
     positions_of,
     shift_right,
     sinusoidal,
@@ -23,53 +25,61 @@ from tfgraph.blocks.embeddings import (
 from tfgraph.blocks.experts import Experts, mixture_of_experts
 from tfgraph.blocks.heads import (
     classifier,
+    end_token,
     first_token,
     lm_head,
     pointer_head,
     pooler,
     vocabulary_transform,
 )
-from tfgraph.blocks.layers import (
-    Layer,
-    decoder,
-    decoder_layer,
-    decoder_states,
-    encoder,
-    encoder_layer,
-    encoder_states,
-    project_memory,
-)
+from tfgraph.blocks.layers import Layer, decoder_layer, encoder_layer
 from tfgraph.blocks.measures import cross_entropy, soft_sort
 from tfgraph.blocks.positions import (
     LinearScaling,
     Llama3Scaling,
+    LongScaling,
     Rotary,
     alibi_slopes,
     relative_table,
     rotary_tables,
 )
+from tfgraph.blocks.stacks import (
+    decoder,
+    decoder_states,
+    encoder,
+    encoder_states,
+    project_memory,
+)
+from tfgraph.blocks.stems import audio_stem, convolution, image_stem
 
 __all__ = [
     "Cache",
+    "Disentangled",
     "Experts",
     "Layer",
     "LinearScaling",
     "Llama3Scaling",
+    "LongScaling",
     "Norm",
     "Rotary",
     "alibi_slopes",
     "attention",
+    "audio_stem",
     "classifier",
+    "convolution",
     "cross_entropy",
     "decoder",
     "decoder_layer",
     "decoder_states",
+    "distance_table",
     "embedding",
     "encoder",
     "encoder_layer",
     "encoder_states",
+    "end_token",
     "feed_forward",
     "first_token",
+    "image_stem",
     "layer_norm",
     "learned",
     "linear",
@@ -78,6 +88,7 @@ __all__ = [
     "norm",
     "pointer_head",
     "pooler",
+    "positions_kept",
     "positions_of",
     "project_memory",
     "relative_table",

@@ -1,20 +1,25 @@
-"""Multi-head attention, unfused: the passes fuse it. May import: basic,
-positions, ops, ir."""
+"""Multi-head attention, unfused: the passes fuse it.
+
+May import: basic, positions, disentangled, ops, ir.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfgraph import ops
 from tfgraph.blocks.basic import labelled, linear, require_size, width_of
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Exact, exact, rsqrt
+from tfgraph.ir.mask import bias as bias_mask
 from tfgraph.ops.operands import require_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tfgraph.blocks.basic import Norm
+    from tfgraph.blocks.disentangled import Disentangled
     from tfgraph.blocks.positions import Rotary
     from tfgraph.ir import ExactLike, Mask
     from tfgraph.ops import Array, Traced
@@ -34,10 +39,13 @@ def attention(
     scale: ExactLike | None = None,
     softcap: ExactLike | None = None,
     bias: bool = True,
+    key_bias: bool | None = None,
     out_bias: bool | None = None,
     value_size: int | None = None,
     rotary: Rotary | None = None,
     qk_norm: Norm | None = None,
+    qk_norm_over: str = "head",
+    disentangled: Disentangled | None = None,
     cache: Append | None = None,
     projected: bool = False,
     name: str = "attention",
@@ -48,10 +56,12 @@ def attention(
     the shape of q. Unless given, there is a head for every 64 of the width (at least one), as many
     key and value heads, and the scale is 1/sqrt(head_size). Fewer key and value heads are shared
     by groups of query heads. `value_size` is the width of a value head where it is not
-    `head_size`; `bias` is that of q, k and v, and of out unless `out_bias` is given. `qk_norm`
-    norms each head of Q and of K, with one scale for all; then `rotary` turns them. `softcap` c
-    replaces scores by c tanh(scores / c). Vaswani et al. 2017; groups: Ainslie et al. 2023;
-    softcap: Gemma 2, 2024; rotary: Su et al. 2021; QK norm: Dehghani et al. 2023.
+    `head_size`; `bias` is that of q, k and v, and of out unless `key_bias` or `out_bias` is given.
+    `qk_norm` norms Q and K, `qk_norm_over` each "head" with one scale for all, each with its "own",
+    or the "width" at once; then `rotary` turns them. `softcap` c replaces scores by c tanh(scores /
+    c). `disentangled` adds what content and distance have to do with each other. Vaswani et al.
+    2017; groups: Ainslie et al. 2023; softcap: Gemma 2, 2024; rotary: Su et al. 2021; QK norm:
+    Dehghani et al. 2023; over the width: OLMo 2, 2024; disentangled: He et al. 2020.
 
     `cache` takes "k" or "v" and its rows [batch, t, kv_heads*d], and gives those that are attended
     to, former ones with them. With `projected`, k and v have been through their projections.
@@ -77,29 +87,34 @@ def attention(
     cap = None if softcap is None else _exact("softcap", softcap)
     if cap is not None and (cap.calls or cap.factor <= 0):
         raise TfgraphError(f"attention: softcap is {cap}, expected a positive rational")
-    if scale is not None:
-        scale = _exact("scale", scale)
+    scale = rsqrt(head_size) if scale is None else _exact("scale", scale)
+    if disentangled is not None and (projected or kv_heads != heads):
+        raise TfgraphError("attention: disentangled is for self-attention with a K for each head")
 
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
         q = linear(q, heads * head_size, bias=bias, name="q")
         if not projected:
-            k = linear(k, kv_heads * head_size, bias=bias, name="k")
+            key_bias = bias if key_bias is None else key_bias
+            k = linear(k, kv_heads * head_size, bias=key_bias, name="k")
             v = linear(v, kv_heads * value_size, bias=bias, name="v")
         if qk_norm is not None:
-            q = _head_norm(q, heads, qk_norm, "q_norm")
-            k = k if projected else _head_norm(k, kv_heads, qk_norm, "k_norm")
+            q = _qk_norm(q, heads, qk_norm, qk_norm_over, "q_norm")
+            k = k if projected else _qk_norm(k, kv_heads, qk_norm, qk_norm_over, "k_norm")
         if rotary is not None:
             q = labelled(rotary.turn(q, heads), "q_turned")
             k = labelled(rotary.turn(k, kv_heads), "k_turned")
         if cache is not None:
             k, v = cache("k", k), cache("v", v)
         q, k, v = (ops.split_heads(x, n) for x, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
+        if disentangled is not None:
+            added = labelled(disentangled.scores(q, k, scale, bias=bias), "distances")
+            mask = bias_mask(added) if mask is None else mask & bias_mask(added)
         k, v = ops.repeat_heads(k, heads), ops.repeat_heads(v, heads)
 
         scores = ops.matmul(q, ops.transpose(k, perm=(0, 1, 3, 2)))
-        scores = ops.mul(scores, rsqrt(head_size) if scale is None else scale)
+        scores = ops.mul(scores, scale)
         if cap is not None:
             scores = ops.mul(ops.tanh(ops.mul(scores, Exact(1 / cap.factor))), cap)
         labelled(scores, "scores")
@@ -112,11 +127,24 @@ def attention(
     return labelled(y, name)
 
 
-def _head_norm(x: Array, heads: int, norm: Norm, name: str) -> Array:
-    """The norm of each head of x [batch, length, heads*d], with one scale [d] for all of them."""
+QK_NORMS = ("head", "own", "width")
+"""What a norm of Q and K goes over: each head with one scale for all, each head with a scale of its
+own, or all heads at once."""
+
+
+def _qk_norm(x: Array, heads: int, norm: Norm, over: str, name: str) -> Array:
+    """The norm of x [batch, length, heads*d] over what `over` says. Its scale is [d] for "head",
+    else [heads*d]."""
+    if over not in QK_NORMS:
+        raise TfgraphError(f"attention: qk_norm_over is '{over}', expected {', '.join(QK_NORMS)}")
+    if over == "width":
+        return norm(x, name)
     batch, length, width = x.shape
     each = ops.reshape(x, shape=(batch, length, heads, width // heads))
-    return ops.reshape(norm(each, name), shape=x.shape)
+    if over == "head":
+        return ops.reshape(norm(each, name), shape=x.shape)
+    plain = replace(norm, scale=False, bias=False, unit_offset=False)
+    return norm.scaled(ops.reshape(plain(each, name), shape=x.shape), f"{name}_scaled", name)
 
 
 def _exact(what: str, value: ExactLike) -> Exact:

@@ -40,15 +40,18 @@ def labelled(x: Array, name: str) -> Traced:
     return ops.current().label(cast("Traced", x), name)
 
 
-def linear(x: Array, width: int, *, bias: bool = True, name: str = "linear") -> Traced:
+def linear(
+    x: Array, width: int, *, bias: bool = True, name: str = "linear", of: str | None = None
+) -> Traced:
     """x W + b: x [..., in] to [..., width], with parameters `weight` [in, width] and `bias`.
 
     Seeded weights are normal with variance 1/in, which keeps the variance of x (LeCun et al. 1998).
+    `of` names a linear layer whose parameters this one shares.
     """
     require_size(f"{name}: the width", width)
     builder = ops.current()
     name = builder.unique(name)
-    with builder.scope(name):
+    with builder.scope(name, of):
         size = width_of(x)
         weight = builder.param("weight", x.dtype, size, width, fill=Fill("normal", rsqrt(size)))
         b = builder.param("bias", x.dtype, width) if bias else None
@@ -128,6 +131,16 @@ class Norm:
             raise TfgraphError(f"{self.kind} has no bias")
         if self.unit_offset and not self.scale:
             raise TfgraphError("unit_offset is for a norm with a scale")
+
+    def scaled(self, x: Array, name: str, params: str) -> Traced:
+        """x by the scale and bias of the norm, with parameters under `params`, without norming."""
+        builder = ops.current()
+        with builder.scope(name, params):
+            if self.scale:
+                x = ops.mul(x, _scale(x, self.unit_offset))
+            if self.kind == "layer_norm" and (self.scale if self.bias is None else self.bias):
+                x = ops.add(x, builder.param("bias", x.dtype, width_of(x)))
+        return labelled(x, name)
 
     def __call__(self, x: Array, name: str = "norm") -> Traced:
         """The norm of x, with parameters of that name; x itself where the kind is `none`."""

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, cast
 from tfgraph import ops
 from tfgraph.blocks.basic import require_size
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Fill, as_dim, rsqrt
+from tfgraph.ir import DType, Fill, as_dim, rsqrt
 
 if TYPE_CHECKING:
-    from tfgraph.ir import DimLike, DType, ExactLike
+    from tfgraph.ir import DimLike, ExactLike
     from tfgraph.ops import Array, Traced
 
 
@@ -108,6 +108,15 @@ def positions_of(ids: Array, padding_id: int) -> Traced:
     """
     real = ops.cast(ops.logical_not(ops.equal(ids, padding_id)), dtype=ids.dtype)
     return cast("Traced", ops.add(ops.mul(ops.cumsum(real, axis=1), real), padding_id))
+
+
+def positions_kept(keep: Array, offset: int) -> Traced:
+    """Positions that count what a mask [batch, seq] keeps, from `offset` on: i64[batch, seq]. What
+    it hides stands where the token before it does. Zhang et al. 2022 (OPT), as in its
+    implementation."""
+    real = ops.cast(ops.logical_not(ops.equal(keep, 0)), dtype=DType.int64)
+    before = ops.maximum(ops.sub(ops.cumsum(real, axis=1), 1), 0)
+    return cast("Traced", ops.add(before, offset) if offset else before)
 
 
 def _rows(table: Traced, length: DimLike, offset: int, positions: int) -> Traced:

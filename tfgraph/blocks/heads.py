@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from tfgraph import ops
 from tfgraph.blocks.basic import Norm, activated, labelled, linear, require_size, width_of
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Exact, Fill, exact, rsqrt
+from tfgraph.ir import DType, Exact, Fill, exact, rsqrt
 
 if TYPE_CHECKING:
     from tfgraph.ir import ExactLike, Mask
@@ -37,10 +37,25 @@ def pooler(x: Array, *, activation: str = "tanh", name: str = "pooler") -> Trace
     return labelled(ops.activation(activation)(y), name)
 
 
+def end_token(x: Array, ids: Array, token: int | None = None) -> Traced:
+    """The vector of the end of a text, [batch, seq, width] to [batch, width]: at the first `token`
+    of ids i64[batch, seq], or unless it is given at the first of the largest ids. Where there is no
+    such token, the first position. Radford et al. 2021 (CLIP), as in its implementation."""
+    if len(x.shape) != 3 or ids.shape != x.shape[:2]:
+        raise TfgraphError(f"expected [batch, seq, width] and ids [batch, seq], got {x.type}")
+    batch, length, width = x.shape
+    ranks = ids if token is None else ops.equal(ids, token)
+    _, where = ops.topk(ops.cast(ranks, dtype=DType.float32), k=1)
+    there = ops.cast(ops.equal(ops.iota(length=length), where), dtype=x.dtype)
+    row = ops.weighted_sum(ops.reshape(there, shape=(batch, 1, length)), x)
+    return cast("Traced", ops.reshape(row, shape=(batch, width)))
+
+
 def vocabulary_transform(
     x: Array,
     width: int,
     *,
+    bias: bool = True,
     activation: str = "gelu",
     kind: str | Norm = "layer_norm",
     eps: ExactLike = 1e-5,
@@ -51,7 +66,7 @@ def vocabulary_transform(
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
-        y = activated(linear(x, width, name="dense"), activation)
+        y = activated(linear(x, width, bias=bias, name="dense"), activation)
         y = (Norm(kind, eps) if isinstance(kind, str) else kind)(y, "norm")
     return labelled(y, name)
 
@@ -127,13 +142,13 @@ def pointer_head(
 def classifier(
     x: Array, labels: int, *, activation: str | None = None, name: str = "classifier"
 ) -> Traced:
-    """Logits of a row's class: [batch, width] to [batch, labels], after a dense layer with
+    """Logits of a row's class: [..., width] to [..., labels], after a dense layer with
     `activation` where one is given (Sanh et al. 2019)."""
     require_size(f"{name}: the number of labels", labels)
     builder = ops.current()
     name = builder.unique(name)
     with builder.scope(name):
         if activation is not None:
-            x = ops.activation(activation)(linear(x, width_of(x), name="dense"))
+            x = activated(linear(x, width_of(x), name="dense"), activation)
         y = linear(x, labels, name="out")
     return labelled(y, name)

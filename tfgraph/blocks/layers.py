@@ -1,4 +1,4 @@
-"""Layers and stacks of layers: encoder and decoder, and where their norms and sums stand.
+"""The layers of encoders and decoders, and where their norms and sums stand.
 
 May import: basic, attention, cache, experts, positions, ops, ir.
 """
@@ -6,14 +6,13 @@ May import: basic, attention, cache, experts, positions, ops, ir.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
 from tfgraph.blocks.attention import attention
-from tfgraph.blocks.basic import Norm, feed_forward, labelled, linear, require_size, width_of
+from tfgraph.blocks.basic import Norm, feed_forward, labelled, width_of
 from tfgraph.blocks.experts import mixture_of_experts
 from tfgraph.errors import TfgraphError
 from tfgraph.ir.mask import causal
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
     from tfgraph.blocks.attention import Append
     from tfgraph.blocks.cache import Cache
+    from tfgraph.blocks.disentangled import Disentangled
     from tfgraph.blocks.experts import Experts
     from tfgraph.blocks.positions import Rotary
     from tfgraph.errors import Location
@@ -39,21 +39,22 @@ def _no_places() -> dict[str, Location]:
     return {}
 
 
-PLACEMENTS = ("post", "pre", "sandwich", "parallel")
+PLACEMENTS = ("post", "pre", "sandwich", "inner", "parallel")
 
 
 @dataclass(frozen=True)
 class Layer:
     """The hyperparameters of one layer. `ffn` None is four times the width; see `attention` for
-    the other defaults. `bias` is that of all linear layers, unless `qkv_bias`, `out_bias` or
-    `ffn_bias` is given. `norm` is a kind, which then has `eps`, or a Norm; `qk_norm` is one of the
-    heads of Q and K.
+    the other defaults. `bias` is that of all linear layers, unless `qkv_bias`, `key_bias`,
+    `out_bias` or `ffn_bias` is given. `norm` is a kind, which then has `eps`, or a Norm; `qk_norm`
+    is one of Q and K, over what `qk_norm_over` says.
 
     `placement` says where norms stand. post: norm(x + f(x)); pre: x + f(norm(x)); sandwich:
-    x + norm(f(norm(x))); parallel: x + attention(norm(x)) + ffn(norm(x)), one norm for both if
-    `shared_norm`. Each f(x) is multiplied by `residual_scale`; without `residual` x is not added.
-    With `experts` the feed-forward network is a mixture. `rotary` turns the heads of
-    self-attention.
+    x + norm(f(norm(x))); inner: x + norm(f(x)); parallel: x + attention(norm(x)) + ffn(norm(x)),
+    one norm for both if `shared_norm`. Unless `attention_normed`, the first norm of the layer is
+    left out. Each f(x) is multiplied by `residual_scale`; without `residual` x is not added. With
+    `experts` the feed-forward network is a mixture. `rotary` turns the heads of self-attention,
+    `disentangled` adds to its scores.
 
     `places` says where in a user's file a part comes from: "attention", "ffn", "norm".
     """
@@ -66,18 +67,22 @@ class Layer:
     scale: ExactLike | None = None
     softcap: ExactLike | None = None
     qk_norm: Norm | None = None
+    qk_norm_over: str = "head"
     rotary: Rotary | None = None
+    disentangled: Disentangled | None = None
     activation: str = "gelu"
     gated: bool = False
     experts: Experts | None = None
     bias: bool = True
     qkv_bias: bool | None = None
+    key_bias: bool | None = None
     out_bias: bool | None = None
     ffn_bias: bool | None = None
     norm: str | Norm = "layer_norm"
     eps: ExactLike = 1e-5
     placement: str = "post"
     shared_norm: bool = True
+    attention_normed: bool = True
     residual: bool = True
     residual_scale: ExactLike | None = None
     places: Mapping[str, Location] = field(default_factory=_no_places, repr=False, compare=False)
@@ -208,9 +213,12 @@ def _attention(
         scale=layer.scale,
         softcap=layer.softcap,
         bias=layer.bias if layer.qkv_bias is None else layer.qkv_bias,
+        key_bias=layer.key_bias,
         out_bias=layer.bias if layer.out_bias is None else layer.out_bias,
         rotary=rotary,
         qk_norm=layer.qk_norm,
+        qk_norm_over=layer.qk_norm_over,
+        disentangled=layer.disentangled if name == "attention" else None,
         cache=append,
         projected=isinstance(to, tuple),
         name=name,
@@ -231,12 +239,13 @@ def _feed(x: Array, layer: Layer) -> Traced:
 
 def _residual(x: Array, f: Callable[[Array], Traced], layer: Layer, name: str) -> Traced:
     """f with its norms and its sum; Xiong et al. 2020 compare post and pre, Ding et al. 2021 has
-    the sandwich."""
+    the sandwich, Liu et al. 2021 (Swin v2) the inner one."""
     with layer.at("ffn" if name == "ffn" else "attention"):
         if layer.placement == "post":
             return layer.normed(_sum(x, [f(x)], layer), f"{name}_norm")
-        y = f(layer.normed(x, f"{name}_norm"))
-        if layer.placement == "sandwich":
+        bare = layer.placement == "inner" or (name == "attention" and not layer.attention_normed)
+        y = f(x if bare else layer.normed(x, f"{name}_norm"))
+        if layer.placement in ("sandwich", "inner"):
             y = layer.normed(y, f"{name}_post_norm")
         return labelled(_sum(x, [y], layer), f"{name}_sum")
 
@@ -258,140 +267,3 @@ def _sum(x: Array, added: list[Traced], layer: Layer) -> Array:
         part = y if layer.residual_scale is None else ops.mul(y, layer.residual_scale)
         total = part if total is None else ops.add(total, part)
     return cast("Array", total)
-
-
-def encoder(
-    x: Array,
-    layers: int,
-    layer: Layer,
-    *,
-    mask: Mask | None = None,
-    share: bool = False,
-    final_norm: bool | None = None,
-) -> Traced:
-    """A stack of encoder layers; see `encoder_states`."""
-    return encoder_states(x, layers, layer, mask=mask, share=share, final_norm=final_norm)[-1]
-
-
-def encoder_states(
-    x: Array,
-    layers: int,
-    layer: Layer,
-    *,
-    mask: Mask | None = None,
-    share: bool = False,
-    final_norm: bool | None = None,
-) -> list[Traced]:
-    """The input and the output of each layer, named `layers.0` and on, the last one normed if
-    `final_norm` (by default unless norms are `post` or `none`). With `share`, all layers have the
-    parameters `layers.shared` (Lan et al. 2019)."""
-    return _stack(
-        x,
-        layers,
-        layer,
-        lambda y, name, params: encoder_layer(y, layer, mask=mask, name=name, params=params),
-        share,
-        final_norm,
-    )
-
-
-def decoder(
-    x: Array,
-    layers: int,
-    layer: Layer,
-    *,
-    mask: Mask | None = None,
-    memory: Array | None = None,
-    memory_mask: Mask | None = None,
-    share: bool = False,
-    final_norm: bool | None = None,
-) -> Traced:
-    """A stack of decoder layers; see `decoder_states`."""
-    return decoder_states(
-        x,
-        layers,
-        layer,
-        mask=mask,
-        memory=memory,
-        memory_mask=memory_mask,
-        share=share,
-        final_norm=final_norm,
-    )[-1]
-
-
-def decoder_states(
-    x: Array,
-    layers: int,
-    layer: Layer,
-    *,
-    mask: Mask | None = None,
-    memory: Array | Sequence[tuple[Array, Array]] | None = None,
-    memory_mask: Mask | None = None,
-    cache: Cache | None = None,
-    share: bool = False,
-    final_norm: bool | None = None,
-) -> list[Traced]:
-    """As `encoder_states`, of decoder layers that also attend to `memory` where it is given: the
-    encoder's output, or for each layer what `project_memory` makes of it."""
-
-    def memory_of(name: str) -> Memory | None:
-        index = int(name.rpartition(".")[2])
-        return memory[index] if isinstance(memory, Sequence) else memory
-
-    return _stack(
-        x,
-        layers,
-        layer,
-        lambda y, name, params: decoder_layer(
-            y,
-            layer,
-            mask=mask,
-            memory=memory_of(name),
-            memory_mask=memory_mask,
-            cache=cache,
-            name=name,
-            params=params,
-        ),
-        share,
-        final_norm,
-    )
-
-
-def project_memory(
-    memory: Array, layers: int, layer: Layer, *, share: bool = False
-) -> list[tuple[Traced, Traced]]:
-    """The keys and values of the encoder's output for each decoder layer's attention to it: made
-    once for all steps of generation, with the parameters that the layers have."""
-    builder, width = ops.current(), width_of(memory)
-    heads = max(1, width // 64) if layer.heads is None else layer.heads
-    kv_heads = heads if layer.kv_heads is None else layer.kv_heads
-    size = width // heads if layer.head_size is None else layer.head_size
-    value_size = size if layer.value_size is None else layer.value_size
-    bias = layer.bias if layer.qkv_bias is None else layer.qkv_bias
-    made: list[tuple[Traced, Traced]] = []
-    for i in range(layers):
-        with (
-            builder.scope(f"layers.{i}", "layers.shared" if share else None),
-            builder.scope("cross_attention"),
-        ):
-            k = linear(memory, kv_heads * size, bias=bias, name="k")
-            v = linear(memory, kv_heads * value_size, bias=bias, name="v")
-        made.append((k, v))
-    return made
-
-
-def _stack(
-    x: Array,
-    layers: int,
-    layer: Layer,
-    apply: Callable[[Array, str, str | None], Traced],
-    share: bool,
-    final_norm: bool | None,
-) -> list[Traced]:
-    require_size("the number of layers", layers)
-    states: list[Array] = [x]
-    for i in range(layers):
-        states.append(apply(states[-1], f"layers.{i}", "layers.shared" if share else None))
-    if layer.ends_normed if final_norm is None else final_norm:
-        states[-1] = layer.normed(states[-1], "final_norm")
-    return states  # type: ignore[return-value]

@@ -24,11 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rotary:
-    """What turns queries and keys: cos and sin [length, size/2], or [batch, length, size/2]."""
+    """What turns queries and keys: cos and sin [length, size/2], or [batch, length, size/2].
+
+    A sequence of more than `original` tokens has the tables `beyond`, where there are such.
+    """
 
     cos: Traced
     sin: Traced
     interleaved: bool = False
+    beyond: Rotary | None = None
+    original: int = 0
 
     def rows(self, length: DimLike, offset: DimLike = 0) -> Rotary:
         """Those of positions offset to offset + length - 1, of tables with a row a position."""
@@ -37,10 +42,15 @@ class Rotary:
         if rows.is_const and stop.is_const and int(stop) > int(rows):
             raise TfgraphError(f"{length} positions from {start} on, but the tables have {rows}")
         cos, sin = (ops.slice_(t, axis=0, start=start, stop=stop) for t in (self.cos, self.sin))
+        if self.beyond is not None:
+            last = ops.slice_(ops.iota(length=stop), axis=0, start=stop - 1, stop=stop)
+            long, is_long = self.beyond.rows(length, offset), ops.less(self.original - 1, last)
+            cos, sin = ops.where(is_long, long.cos, cos), ops.where(is_long, long.sin, sin)
         return Rotary(cast("Traced", cos), cast("Traced", sin), self.interleaved)
 
     def at(self, positions: Array) -> Rotary:
-        """Those of integer positions [batch, length], of tables with a row a position."""
+        """Those of integer positions [batch, length], of tables with a row a position: of sequences
+        that are not beyond the original length."""
         cos, sin = (ops.embedding(positions, t) for t in (self.cos, self.sin))
         return Rotary(cast("Traced", cos), cast("Traced", sin), self.interleaved)
 
@@ -85,7 +95,29 @@ class Llama3Scaling:
         return ops.mul(frequencies, ops.add(kept, divided))
 
 
-Scaling = LinearScaling | Llama3Scaling
+@dataclass(frozen=True)
+class LongScaling:
+    """Frequencies [size/2] each divided by its own factor: of `short` up to the `original` length,
+    of `long` beyond it. Cosines and sines are multiplied by `magnitude`. Ding et al. 2024
+    (LongRoPE)."""
+
+    short: tuple[ExactLike, ...]
+    long: tuple[ExactLike, ...]
+    original: int
+    magnitude: ExactLike = 1
+
+    def divided(self, frequencies: Array, factors: tuple[ExactLike, ...]) -> Array:
+        """The frequencies, each divided by its factor."""
+        if int(frequencies.shape[0]) != len(factors):
+            raise TfgraphError(f"{len(factors)} factors for {frequencies.shape[0]} frequencies")
+        inverse = [
+            ops.full(shape=(1,), value=Exact(1 / _rational("factor", f)), dtype=DType.float64)
+            for f in factors
+        ]
+        return ops.mul(frequencies, ops.concat(*inverse, axis=0))
+
+
+Scaling = LinearScaling | Llama3Scaling | LongScaling
 
 
 def rotary_tables(
@@ -108,30 +140,48 @@ def rotary_tables(
         raise TfgraphError(f"{name}: the rotary size is {size}, expected an even number")
     if _rational(f"{name}: base", base) < 1:
         raise TfgraphError(f"{name}: base is {base}, expected at least 1")
-    exponents = ops.mul(_counted(size // 2), Exact(Fraction(-2, size)))
+    exponents = ops.mul(counted(size // 2), Exact(Fraction(-2, size)))
     frequencies = ops.pow_(base, exponents)
+    kind = dtype_of(dtype)
+    if isinstance(scaling, LongScaling):
+        require_size("original", scaling.original)
+        short, long = (scaling.divided(frequencies, f) for f in (scaling.short, scaling.long))
+        cos, sin = _turns(short, positions, kind, name, scaling.magnitude)
+        further = _turns(long, positions, kind, f"{name}.long", scaling.magnitude)
+        return Rotary(cos, sin, interleaved, Rotary(*further, interleaved), scaling.original)
     if scaling is not None:
         frequencies = scaling.apply(frequencies)
-    steps = ops.reshape(_counted(positions), shape=(positions, 1))
+    return Rotary(*_turns(frequencies, positions, kind, name), interleaved)
+
+
+def _turns(
+    frequencies: Array, positions: int, dtype: DType, name: str, magnitude: ExactLike = 1
+) -> tuple[Traced, Traced]:
+    """cos and sin of positions times frequencies, by a magnitude: [positions, size/2] each."""
+    steps = ops.reshape(counted(positions), shape=(positions, 1))
     angles = labelled(ops.mul(steps, frequencies), f"{name}.angles")
-    cos = labelled(ops.cast(ops.cos(angles), dtype=dtype_of(dtype)), f"{name}.cos")
-    sin = labelled(ops.cast(ops.sin(angles), dtype=dtype_of(dtype)), f"{name}.sin")
-    return Rotary(cos, sin, interleaved)
+    made: list[Traced] = []
+    for part, of in (("cos", ops.cos), ("sin", ops.sin)):
+        y = of(angles) if exact(magnitude) == exact(1) else ops.mul(of(angles), magnitude)
+        made.append(labelled(ops.cast(y, dtype=dtype), f"{name}.{part}"))
+    return made[0], made[1]
 
 
 def alibi_slopes(
-    heads: int, *, dtype: str | DType = "f32", name: str = "positions.slopes"
+    heads: int, *, scale: ExactLike = 1, dtype: str | DType = "f32", name: str = "positions.slopes"
 ) -> Traced:
     """The slope of each head, for the mask `alibi`: 2^(-8i/m) for i = 1 to m, where m is the
-    largest power of two that is at most `heads`; behind them every second one of 2m heads.
-    Press et al. 2022, and their implementation."""
+    largest power of two that is at most `heads`; behind them every second one of 2m heads; all of
+    them times `scale`. Press et al. 2022, and their implementation."""
     require_size(f"{name}: heads", heads)
     main = 1 << (heads.bit_length() - 1)
-    slopes = ops.pow_(2, ops.mul(ops.add(_counted(main), 1), Exact(Fraction(-8, main))))
+    slopes = ops.pow_(2, ops.mul(ops.add(counted(main), 1), Exact(Fraction(-8, main))))
     if heads > main:
-        odd = ops.add(ops.mul(_counted(heads - main), 2), 1)
+        odd = ops.add(ops.mul(counted(heads - main), 2), 1)
         more = ops.pow_(2, ops.mul(odd, Exact(Fraction(-4, main))))
         slopes = ops.concat(slopes, more, axis=0)
+    if exact(scale) != exact(1):
+        slopes = ops.mul(slopes, scale)
     return labelled(ops.cast(slopes, dtype=dtype_of(dtype)), name)
 
 
@@ -146,7 +196,7 @@ def relative_table(
     return builder.param(builder.unique(name), dtype, buckets, heads, fill=Fill("normal", exact(1)))
 
 
-def _counted(count: int) -> Array:
+def counted(count: int) -> Array:
     """0, 1, ..., count - 1 in float64."""
     return ops.cast(ops.iota(length=count), dtype=DType.float64)
 

@@ -32,13 +32,26 @@ def print_model(out: Output, spec: str, model: Model) -> None:
     graph = model.graph
     parameters = int(cost(graph, {}).total.parameters)
     stored = (
-        "no parameters"
-        if not graph.params
-        else f"{count(parameters)} parameters, {'seeded' if model.seeded else 'from a file'}"
+        "no parameters" if not graph.params else f"{count(parameters)} parameters, {_origin(model)}"
     )
     head = out.style(short_path(spec), "bold")
     out.print(f"{head}: {graph.name}, {plural(len(graph.nodes), 'node')}, {stored}")
     print_graph_ports(out, graph)
+
+
+def _origin(model: Model) -> str:
+    """Where the weights come from, and what they take where they are wider than their file."""
+    from tfgraph.weights import Weights
+
+    if model.seeded:
+        return "seeded"
+    if not isinstance(model.weights, Weights) or not model.weights.widened[0]:
+        return "from a file"
+    names, before, after = model.weights.widened
+    wide = model.dtype.value
+    return (
+        f"from a file in {' and '.join(names)}, widened to {wide}: {size(before)} to {size(after)}"
+    )
 
 
 def print_graph_ports(out: Output, graph: Graph) -> None:

@@ -1,6 +1,6 @@
 """The MODEL argument: a model to read, or an artifact.
 
-May import: model, backends.base, runtime, errors.
+May import: api, model, backends.base, runtime, errors.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def read_source(session: Session, spec: str) -> Model:
             f"{spec} is an artifact, expected a model", hint="name what it was compiled from"
         )
     session.load_plugins()
-    from tfgraph.model import load_source
+    from tfgraph.api.source import load_source
 
     with redirect_stdout(sys.stderr):  # what a Python file prints is no result
         model = load_source(spec)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.hf.architecture import Architecture, Top, architectures
@@ -37,32 +37,58 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
     class_name, top = _top(config, architecture)
     for key, supported in architecture.needs.items():
         config.need(key, supported)
-    values: dict[str, Any] = dict(architecture.fixed)
-    values |= {key.ours: config.read(key) for key in architecture.keys}
+    values, sources = _values(config, architecture, top)
     checkpoint = Checkpoint(_weights(folder))
 
-    weights = _Weights(architecture, top, checkpoint)
-    tied = config.data.get("tie_word_embeddings", True) is not False
+    weights = _Weights(architecture, top, checkpoint, values)
+    tied = config.data.get("tie_word_embeddings", architecture.tied) is not False
     values |= weights.head(config, tied)
-    longest = _longest(values, config)
+    symbols = _symbols(values, config)
     names = weights.names(tied)
-    weights.check(names, cast("int", values["layers"]))
+    weights.check(names)
     text = text_keys(config, values, lambda path: _path(path, file))
     model = render(
         comment=f"{architecture.title} ({architecture.paper}), imported by tfgraph from the "
         f"checkpoint '{folder.resolve().name}', a {class_name}.",
         name=_name(folder, architecture),
         values=values,
-        symbols={
-            "batch": (1, _MAX_BATCH, _EXAMPLE_BATCH),
-            "seq": (1, longest, min(_EXAMPLE_LENGTH, longest)),
-        },
-        sources={key.ours: key.theirs for key in architecture.keys},
+        symbols=symbols,
+        sources=sources,
         file=_path(checkpoint.path, file),
         names=names,
         ignore=weights.ignore(names, tied),
+        stored=_narrow(checkpoint),
     )
     return model + text
+
+
+def _values(
+    config: Config, architecture: Architecture, top: Top
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The keys of the model file, and the key of config.json that each comes from."""
+    values: dict[str, Any] = dict(architecture.fixed)
+    sources: dict[str, str] = {}
+    for key in architecture.keys:
+        value = config.read(key)
+        if value is not None:
+            values[key.ours] = value
+            sources[key.ours] = config.spelling(key.theirs)
+    for also in (*architecture.also, *top.also):
+        values |= also(config, values)
+    for name in ("layers", "heads", "ffn"):  # an encoder is told apart only where it differs
+        if values.get(f"encoder.{name}") == values.get(name):
+            values.pop(f"encoder.{name}", None)
+            sources.pop(f"encoder.{name}", None)
+    if top.head is None:
+        values = {k: v for k, v in values.items() if not k.startswith("head.")}
+    return {k: v for k, v in values.items() if v is not None}, sources
+
+
+def _narrow(checkpoint: Checkpoint) -> str:
+    """A comment for a file whose numbers are narrower than the model's."""
+    found = {str(entry.dtype) for entry in checkpoint.stored.values()} & {"f16", "bf16"}
+    names = {"f16": "float16", "bf16": "bfloat16"}
+    return f" # widened from {' and '.join(names[n] for n in sorted(found))}" if found else ""
 
 
 @dataclass(frozen=True)
@@ -72,18 +98,21 @@ class _Weights:
     architecture: Architecture
     top: Top
     checkpoint: Checkpoint
+    values: dict[str, Any]
 
     @property
     def prefix(self) -> str:
         """What stands before the stack's names in this file."""
-        anchor = next(part for part in self.architecture.parts.values() if part.kind == "table")
-        name = f"{anchor.names[0]}.weight"
+        anchor = next(iter(self.architecture.parts.values()))
+        end = "" if anchor.kind == "vector" else ".weight"
         for prefix in (self.architecture.prefix, ""):
-            if prefix + name in self.checkpoint.stored:
+            if any(f"{prefix}{name}{end}" in self.checkpoint.stored for name in anchor.names):
                 return prefix
+        name = f"{anchor.names[0]}{end}"
+        either = f", with or without '{self.architecture.prefix}' before it"
         raise TfgraphError(
-            f"{self.checkpoint.path.name} has no tensor '{name}', with or without "
-            f"'{self.architecture.prefix}' before it",
+            f"{self.checkpoint.path.name} has no tensor '{name}'"
+            f"{either if self.architecture.prefix else ''}",
             Location(str(self.checkpoint.path)),
             nearest(name, self.checkpoint.stored),
         )
@@ -98,12 +127,14 @@ class _Weights:
 
     def head(self, config: Config, tied: bool) -> dict[str, Any]:
         """The keys `pooler` and `head` of the model file."""
-        values: dict[str, Any] = {"pooler": True} if self.pooled else {}
+        values: dict[str, Any] = {}
+        if self.pooled and not any(key.startswith("pooler.") for key in self.values):
+            values["pooler"] = True
         if self.top.head is not None:
             head = dict(self.top.head)
-            if head["kind"] == "classifier":
+            if head["kind"] in ("classifier", "token_classifier"):
                 head["labels"] = config.labels()
-            else:
+            elif head["kind"] in ("lm", "mlm"):
                 head["tied"] = tied
             values |= {f"head.{key}": value for key, value in head.items()}
         return values
@@ -113,19 +144,19 @@ class _Weights:
         stored, prefix = self.checkpoint.stored, self.prefix
         rules: dict[str, str] = {}
         for ours, part in self.architecture.parts.items():
-            rules |= part.rules(ours, prefix, stored)
+            rules |= part.rules(ours, prefix, stored, self.values)
         if self.pooled and self.architecture.pooler is not None:
-            rules |= self.architecture.pooler.rules("pooler.dense", prefix, stored)
+            pooler = self.architecture.pooler
+            rules |= pooler.rules("pooler.dense", prefix, stored, self.values)
         for ours, part in self.top.parts.items():
-            rules |= part.rules(ours, "", stored)
+            rules |= part.rules(ours, "", stored, self.values)
         if self.top.decoder is not None and not tied:
             rules["lm_head.weight"] = f"transpose({self.top.decoder}.weight)"
         return rules
 
-    def check(self, names: dict[str, str], layers: int) -> None:
+    def check(self, names: dict[str, str]) -> None:
         """Raise one TfgraphError that names every tensor which is not there."""
-        # No file has more layers than tensors: a number beyond that is not counted up to.
-        wanted = _tensors(names, min(layers, len(self.checkpoint.stored) + 1))
+        wanted = [name for ours, rule in names.items() for name in self.tensors(ours, rule)]
         missing = [name for name in wanted if name not in self.checkpoint.stored]
         left = self.checkpoint.stored.keys() - set(wanted)
         path = self.checkpoint.path
@@ -141,9 +172,27 @@ class _Weights:
             first, *rest = errors
             raise TfgraphError(first.message, first.location, first.hint, rest)
 
+    def tensors(self, ours: str, rule: str) -> list[str]:
+        """The tensors that a rule names, in all layers and experts."""
+        # No file has more layers than tensors: a number beyond that is not counted up to.
+        most, name = len(self.checkpoint.stored) + 1, str(parse_rule(rule).name)
+        layers = int(self.values["layers"])
+        if ours.startswith("encoder."):
+            layers = int(self.values.get("encoder.layers", layers))
+        without = self.values.get("norm.first") is False and ".attention_norm." in ours
+        found: list[str] = [name]
+        for hole, first, count in (
+            ("{i}", int(without), layers),
+            ("{e}", 0, int(self.values.get("experts.count", 1))),
+        ):
+            numbers = range(first, min(count, most))
+            if hole in name:
+                found = [n.replace(hole, str(i)) for i in numbers for n in found]
+        return found
+
     def ignore(self, names: dict[str, str], tied: bool) -> list[str]:
         """Patterns of the tensors in this file that the model has no use for."""
-        patterns = [*_BUFFERS, *self.top.ignore]
+        patterns = [*_BUFFERS, *self.architecture.ignore, *self.top.ignore]
         if self.architecture.pooler is not None and not self.pooled:
             patterns.append(f"{self.prefix}{self.architecture.pooler.names[0]}.*")
         if self.top.decoder is not None and tied:  # a copy of the tokens' table
@@ -196,23 +245,36 @@ def _weights(folder: Path) -> Path:
     )
 
 
-def _tensors(names: dict[str, str], layers: int) -> list[str]:
-    """The tensors that rules name, in all layers."""
-    found: list[str] = []
-    for rule in names.values():
-        name = parse_rule(rule).name
-        several = range(layers if "{i}" in name else 1)
-        found += [name.replace("{i}", str(i)) for i in several]
+_LENGTHS = "max_position_embeddings|n_positions|max_sequence_length|seq_length"
+_DEFAULT_LENGTH = 2048
+
+
+def _symbols(values: dict[str, Any], config: Config) -> dict[str, tuple[int, int, int]]:
+    """The least, the most, and the example of each size."""
+    found = {"batch": (1, _MAX_BATCH, _EXAMPLE_BATCH)}
+    if values.get("stem.kind") == "image":
+        return found
+    longest = _longest(values, config, "positions")
+    if values["kind"] == "encoder-decoder":
+        own = "encoder.positions" if "encoder.positions.kind" in values else "positions"
+        first = _longest(values, config, own)
+        found["seq"] = (1, first, min(_EXAMPLE_LENGTH, first))
+        found["target"] = (1, longest, min(_EXAMPLE_LENGTH, longest))
+    else:
+        found["seq"] = (1, longest, min(_EXAMPLE_LENGTH, longest))
     return found
 
 
-def _longest(values: dict[str, Any], config: Config) -> int:
-    """The longest sequence that the table of positions allows."""
-    padding = values.get("positions.padding_id")
-    longest = int(values["positions.max"]) - (0 if padding is None else int(padding) + 1)
-    if longest < 1:
+def _longest(values: dict[str, Any], config: Config, path: str) -> int:
+    """The longest sequence that the table of positions allows; else what the model was made for."""
+    most = values.get(f"{path}.max")
+    if most is None:
+        return int(config.number(_LENGTHS, _DEFAULT_LENGTH, "size"))
+    padding = values.get(f"{path}.padding_id")
+    before = values.get(f"{path}.offset", 0) if padding is None else int(padding) + 1
+    if int(most) - int(before) < 1:
         raise config.error("max_position_embeddings", "leaves no row for a position")
-    return longest
+    return int(most) - int(before)
 
 
 def _name(folder: Path, architecture: Architecture) -> str:

@@ -13,8 +13,9 @@ from typing import Any, cast
 # A blank line stands before each of the groups. Keys that no group has come last.
 _GROUPS = (
     ("kind", "layers", "width", "heads", "kv_heads", "head_size", "ffn", "activation", "gated",
-     "bias", "share_layers"),
-    ("norm", "final_norm", "positions", "embedding", "attention", "mask", "vocabulary"),
+     "bias", "ffn_bias", "share_layers"),
+    ("norm", "final_norm", "stem", "positions", "embedding", "attention", "experts", "local",
+     "encoder", "mask", "vocabulary"),
     ("pooler", "head"),
 )  # fmt: skip
 _PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+{}()*\-]*")
@@ -31,9 +32,11 @@ def render(
     file: str,
     names: Mapping[str, str],
     ignore: Sequence[str],
+    stored: str = "",
 ) -> str:
     """The text. `values` are the model's keys, dots for nesting; `sources` says which key of
-    config.json each comes from; `symbols` gives minimum, maximum and example of each."""
+    config.json each comes from; `symbols` gives minimum, maximum and example of each; `stored` is a
+    comment on the dtype."""
     nested = _nest(values)
     lines = [
         f"# {' '.join(comment.split())}",
@@ -45,12 +48,12 @@ def render(
         found = [key for key in group if key in nested]
         lines += [""] if found and i else []
         for key in found:
-            origin = _origin(key, nested[key], sources)
+            origin = _origin(key, sources)
             lines.append(f"{key}: {_flow(nested[key])}" + (f" # {origin}" if origin else ""))
     lines += ["# hidden_states: true # adds the outputs hidden.0, hidden.1, ...", "", "symbols:"]
     for symbol, (low, high, example) in symbols.items():
         lines.append(f"  {symbol}: {{min: {low}, max: {high}, example: {example}}}")
-    lines += ["", "dtype: float32", "weights:", f"  file: {scalar(file)}"]
+    lines += ["", f"dtype: float32{stored}", "weights:", f"  file: {scalar(file)}"]
     lines += ["  names: # of the tensors in the file; its linear weights are [out, in]"]
     lines += [f"    {scalar(ours)}: {scalar(theirs)}" for ours, theirs in names.items()]
     if ignore:
@@ -70,23 +73,25 @@ def scalar(value: Any) -> str:
 def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for key, value in values.items():
-        outer, dot, inner = key.partition(".")
-        if dot:
-            result.setdefault(outer, {})[inner] = value
-        else:
-            result[key] = value
+        *outer, last = key.split(".")
+        inside = result
+        for part in outer:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
     return result
 
 
 def _flow(value: Any) -> str:
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value)
+        items = {k: items[k] for k in sorted(items, key=lambda k: k != "kind")}
         return "{" + ", ".join(f"{k}: {_flow(v)}" for k, v in items.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, cast("list[Any]", value))) + "]"
     return scalar(value)
 
 
-def _origin(key: str, value: Any, sources: Mapping[str, str]) -> str:
+def _origin(key: str, sources: Mapping[str, str]) -> str:
     """The keys of config.json that a key of the model file comes from."""
-    nested = cast("dict[str, Any]", value) if isinstance(value, dict) else None
-    inner = [key] if nested is None else [f"{key}.{k}" for k in nested]
-    return ", ".join(sources[k] for k in inner if k in sources)
+    inner = [k for k in sources if k == key or k.startswith(f"{key}.")]
+    return ", ".join(sources[k] for k in inner)

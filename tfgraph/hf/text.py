@@ -30,7 +30,7 @@ def text_keys(config: Config, values: Mapping[str, Any], path: Callable[[Path], 
     if (folder / TOKENIZER).is_file():
         lines.append(f"tokenizer: {scalar(path(folder / TOKENIZER))}")
     kind, vocabulary = values.get("kind", "encoder"), values.get("vocabulary", 0)
-    if kind != "encoder":
+    if kind != "encoder" and values.get("head.kind") == "lm":
         saved = read_config(folder, GENERATION) if (folder / GENERATION).is_file() else config
         start, stop = (
             [token for token in _ids(saved, config, key) if token < vocabulary]

@@ -1,9 +1,9 @@
 """Model files in YAML, and all other sources of a graph: what a user's FILE argument may be.
 
-`read_model` reads a YAML file, `load_source` any source by its kind; `dump_yaml` writes a graph as
-YAML. `SCHEMA_PATH` is the JSON Schema for editors, `TEMPLATE_PATH` a commented example. Imports
-blocks, text, weights, ops, ir and errors; pydantic and ruamel.yaml, which are imported nowhere
-else.
+`read_model` reads a YAML file, `load_source` any source by its kind (that of `tfgraph` checkpoints
+too); `dump_yaml` writes a graph as YAML. `SCHEMA_PATH` is the JSON Schema for editors,
+`TEMPLATE_PATH` a commented example. Imports blocks, text, weights, ops, ir and errors; pydantic and
+ruamel.yaml, which are imported nowhere else.
 """
 
 from pathlib import Path

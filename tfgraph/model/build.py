@@ -1,29 +1,26 @@
 """From the hyperparameters of a model file to its graph, through `tfgraph.blocks`.
 
-Names of inputs and outputs are those of Hugging Face. May import: schema, read, fits, parts,
-blocks, ops, ir, errors.
+Names of inputs and outputs are those of Hugging Face. May import: schema, read, inputs, derived,
+parts, blocks, ops, ir, errors.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from functools import reduce
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import blocks, ops
-from tfgraph.ir import Exact, Fill, Graph, exact, rsqrt, sqrt
-from tfgraph.ir.mask import causal, padding, window
+from tfgraph.ir import Graph
+from tfgraph.ir.mask import causal, window
 from tfgraph.model import parts
-from tfgraph.model.fits import DEFAULT_BATCH, DEFAULT_LENGTH, length_limit
+from tfgraph.model.derived import encoder_of
+from tfgraph.model.inputs import Inputs
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from tfgraph.errors import Location
     from tfgraph.ir import Dim, Mask
     from tfgraph.model.read import Document
-    from tfgraph.model.schema import HighLevel
-    from tfgraph.ops import Array, Builder, Traced
+    from tfgraph.model.schema import HighLevel, Positions
+    from tfgraph.ops import Traced
 
 
 def build_graph(spec: HighLevel, document: Document, name: str) -> Graph:
@@ -36,31 +33,14 @@ def build_graph(spec: HighLevel, document: Document, name: str) -> Graph:
 
 
 @dataclass
-class Assembly:
-    """Builds the parts of a model in the graph `g`."""
-
-    spec: HighLevel
-    document: Document
-    g: Builder
-    longest: dict[str, int] = field(default_factory=lambda: dict[str, int]())
-    turns: blocks.Rotary | None = None
-
-    def place(self, *keys: str) -> Location:
-        """The place of the first of these keys that the file has."""
-        found = (k for k in (*keys, "layers") if k in self.document.data)
-        return self.document.place(next(found)).key
-
-    def at(self, *keys: str) -> AbstractContextManager[None]:
-        return self.g.at(self.place(*keys))
+class Assembly(Inputs):
+    """Builds the stacks of a model, and what stands on top."""
 
     def stack(self) -> None:
         """An encoder, or a decoder without memory."""
         spec, g = self.spec, self.g
-        batch, seq = self.size("batch"), self.size("seq")
-        if spec.vocabulary is None:
-            source = g.input("x", spec.dtype, batch, seq, spec.width)
-        else:
-            source = self.ids("input_ids", batch, seq)
+        batch, seq = self.size("batch"), self.length()
+        source = self.source(batch, seq)
         mask = self.mask(batch, seq)
         table = self.table()
         x = self.embed(source, table, batch, seq)
@@ -68,27 +48,25 @@ class Assembly:
         states = (blocks.decoder_states if decodes else blocks.encoder_states)(
             x,
             spec.layers,
-            self.layer(seq),
-            mask=self.biased(mask, decodes),
+            self.layers(seq),
+            mask=self.masks(self.biased(mask, decodes)),
             share=spec.share_layers,
-            final_norm=spec.final_norm,
+            final_norm=self.final_norm,
         )
-        self.finish(states[-1], table, states[-1], mask if spec.mask else None)
+        top = self.top(states[-1])
+        self.finish(top, table, top, mask if spec.mask else None, source)
         if spec.hidden_states:
-            for i, state in enumerate(states):
+            shown = states if spec.final_norm == "above" else [*states[:-1], top]
+            for i, state in enumerate(shown):
                 g.output(f"hidden.{i}", state)
 
     def encoder_decoder(self) -> None:
         """An encoder, and a decoder that attends to its output. Vaswani et al. 2017."""
         spec, g = self.spec, self.g
-        batch, seq, target = self.size("batch"), self.size("seq"), self.size("target")
-        ids = spec.vocabulary is not None
-        if ids:
-            source = self.ids("input_ids", batch, seq)
-        else:
-            source = g.input("x", spec.dtype, batch, seq, spec.width)
+        batch, seq, target = self.size("batch"), self.length(), self.size("target")
+        source = self.source(batch, seq)
         mask = self.mask(batch, seq)
-        if ids:
+        if spec.vocabulary is not None:
             begun = self.ids("decoder_input_ids", batch, target)
         else:
             begun = g.input("decoder_x", spec.dtype, batch, target, spec.width)
@@ -100,14 +78,14 @@ class Assembly:
             decoded = blocks.decoder_states(
                 self.embed(begun, own, batch, target),
                 spec.layers,
-                self.layer(target),
+                self.layers(target),
                 mask=self.biased(causal(), decodes=True),
                 memory=encoded[-1],
                 memory_mask=mask,
                 share=spec.share_layers,
-                final_norm=spec.final_norm,
+                final_norm=self.final_norm,
             )
-        self.finish(decoded[-1], own, encoded[-1], mask)
+        self.finish(decoded[-1], own, encoded[-1], mask, source)
         if spec.head is None:
             g.output("encoder_last_hidden_state", encoded[-1])
         if spec.hidden_states:
@@ -119,65 +97,18 @@ class Assembly:
         self, source: Traced, table: Traced | None, mask: Mask | None, batch: Dim, seq: Dim
     ) -> list[Traced]:
         """The states of the encoder before a decoder; `table` is the one that both share."""
-        spec = self.spec
+        encoder = replace(self, spec=encoder_of(self.spec), part="encoder")
+        spec = encoder.spec
         with self.g.scope("encoder"):
-            own = self.table() if table is None else table
+            own = encoder.table() if table is None and spec.stem is None else table
             return blocks.encoder_states(
-                self.embed(source, own, batch, seq),
+                encoder.embed(source, own, batch, seq),
                 spec.layers,
-                self.layer(seq),
-                mask=self.biased(mask, decodes=False),
+                encoder.layers(seq),
+                mask=encoder.biased(mask, decodes=False),
                 share=spec.share_layers,
-                final_norm=spec.final_norm,
+                final_norm=self.final_norm,
             )
-
-    def size(self, name: str) -> Dim:
-        """Declare a symbol with its range."""
-        given = self.spec.symbols.get(name)
-        low = given.min if given else 1
-        example = given.example if given else None
-        self.longest[name] = high = self.highest(name)
-        usual = 2 if name == "batch" else 128
-        return self.g.symbol(name, low, high, example or max(low, min(usual, high)))
-
-    def highest(self, name: str) -> int:
-        """The largest size of a symbol: as the file says, as the positions allow, or the usual."""
-        given = self.spec.symbols.get(name)
-        if given and given.max is not None:
-            return given.max
-        low, example = (given.min, given.example or 1) if given else (1, 1)
-        longest = length_limit(self.spec)
-        if name == "batch":
-            return max(low, DEFAULT_BATCH)
-        return max(low, example, DEFAULT_LENGTH) if longest is None else longest
-
-    def ids(self, name: str, batch: Dim, length: Dim) -> Traced:
-        with self.at("vocabulary"):
-            fill = Fill("ids", exact(self.spec.vocabulary or 0))
-            return self.g.input(name, "i64", batch, length, fill=fill)
-
-    def table(self) -> Traced | None:
-        """The table of the tokens, which embeddings and a tied head share."""
-        spec = self.spec
-        if spec.vocabulary is None:
-            return None
-        size = spec.embedding.size or spec.width
-        return blocks.token_table(spec.vocabulary, size, dtype=spec.dtype)
-
-    def mask(self, batch: Dim, seq: Dim) -> Mask | None:
-        """The mask over the keys; padding makes an input."""
-        parts: list[Mask] = []
-        given = self.spec.mask
-        if given is None:
-            return causal() if self.spec.kind == "decoder" else None
-        for part in given:
-            if part.kind == "padding":
-                keep = self.g.input("attention_mask", "i64", batch, seq, fill=Fill("prefix"))
-                parts.append(padding(keep))
-            else:
-                is_causal = part.kind == "causal"
-                parts.append(causal() if is_causal else window(part.left, part.right))
-        return reduce(lambda a, b: a & b, parts) if parts else None
 
     def biased(self, mask: Mask | None, decodes: bool, offset: Dim | None = None) -> Mask | None:
         """The mask of self-attention, with what positions add to the scores of queries that start
@@ -186,93 +117,94 @@ class Assembly:
             added = parts.score_bias(self.spec, decodes, offset)
         return mask if added is None else added if mask is None else mask & added
 
-    def layer(self, length: Dim) -> blocks.Layer:
-        """The hyperparameters of a layer, for sequences of that length."""
-        if self.turns is None:
-            longest = max(n for name, n in self.longest.items() if name != "batch")
-            with self.at("positions"):
-                self.turns = parts.rotary(self.spec, longest)
-        with self.at("positions"):
-            rotary = None if self.turns is None else self.turned(self.turns, length)
+    def masks(self, mask: Mask | None, offset: Dim | None = None) -> list[Mask | None]:
+        """The mask of each layer: the local ones have a window besides."""
+        local = self.spec.local
+        if local is None or (local.left is None and local.right is None):
+            return [mask] * self.spec.layers
+        near = window(local.left, local.right, offset)
+        narrow = near if mask is None else mask & near
+        return [narrow if is_local else mask for is_local in parts.local_layers(self.spec)]
+
+    def layers(self, length: Dim) -> list[blocks.Layer]:
+        """The hyperparameters of each layer, for sequences of that length."""
+        spec, local = self.spec, self.spec.local
+        full = self.layer(length, spec.positions, "positions")
+        near = full
+        if local is not None and local.positions is not None:
+            near = self.layer(length, local.positions, "local_positions")
+        chosen = [near if is_local else full for is_local in parts.local_layers(spec)]
+        if not spec.norm.first:
+            chosen[0] = replace(chosen[0], attention_normed=False)
+        return chosen
+
+    def layer(self, length: Dim, positions: Positions, key: str) -> blocks.Layer:
+        """The hyperparameters of a layer with such positions, whose tables are kept by the key."""
+        given = self.spec.encoder
+        own = self.part if given is not None and given.positions is not None else ""
+        longest = max(n for name, n in self.longest.items() if name != "batch")
+        with self.at("local" if key == "local_positions" else "positions"):
+            if (own + key) not in self.tables:
+                turns = parts.rotary(self.spec, positions, longest, key)
+                self.tables[own + key] = turns, parts.distances(self.spec, longest)
+            turns, distances = self.tables[own + key]
+            rotary = None if turns is None else self.turned(turns, length)
         places = {
             "attention": self.place("heads", "attention"),
             "ffn": self.place("ffn", "activation", "experts"),
             "norm": self.place("norm"),
         }
-        return parts.layer(self.spec, rotary, places)
+        return parts.layer(self.spec, rotary, places, distances)
 
     def turned(self, tables: blocks.Rotary, length: Dim) -> blocks.Rotary:
         """What turns the heads of a sequence of that length."""
         return tables.rows(length)
 
-    def norm(self, x: Traced, name: str) -> Traced:
-        return parts.norm(self.spec)(x, name)
+    @property
+    def final_norm(self) -> bool | None:
+        """Whether the last state is normed; None for the usual."""
+        given = self.spec.final_norm
+        return None if given is None else given is True
 
-    def embed(self, source: Traced, table: Traced | None, batch: Dim, length: Dim) -> Traced:
-        """Tokens, token types and positions, added; then norm and projection where there are."""
-        spec, g = self.spec, self.g
-        x, size = source, spec.embedding.size or spec.width
-        with self.at("vocabulary"):
-            if table is not None and spec.vocabulary is not None:
-                x = blocks.embedding(
-                    source, spec.vocabulary, size, scale=self.scale(size), table=table
-                )
-        with self.at("embedding"):
-            x = self.add_token_types(x, size, batch, length)
-        with self.at("positions"):
-            x = self.add_positions(x, source, size, length)
-        with self.at("embedding"):
-            if spec.embedding.norm:
-                x = self.norm(x, "embeddings.norm")
-            if size != spec.width:
-                x = blocks.linear(x, spec.width, name="embeddings.projection")
-        return g.label(x, "embeddings")
-
-    def scale(self, size: int) -> Exact | None:
-        scale = self.spec.embedding.scale
-        return sqrt(size) if isinstance(scale, str) else scale
-
-    def add_token_types(self, x: Traced, size: int, batch: Dim, length: Dim) -> Traced:
-        types = self.spec.embedding.token_types
-        if not types:
+    def top(self, x: Traced) -> Traced:
+        """What the head takes: the last state, normed if that is `above` it, and in the size of the
+        embedding where the model has it so (OPT)."""
+        given = self.spec.embedding
+        if self.spec.final_norm == "above":
+            with self.at("norm", "final_norm"):
+                x = self.norm(x, "final_norm")
+        if not given.project_back:
             return x
-        fill = Fill("normal", rsqrt(size))
-        table = self.g.param("embeddings.token_types", self.spec.dtype, types, size, fill=fill)
-        if types == 1:  # the only row is every token's
-            return _add(x, table)
-        ids = self.g.input("token_type_ids", "i64", batch, length, fill=Fill("zeros"))
-        return _add(x, ops.embedding(ids, table))
+        size = given.size or self.spec.width
+        with self.at("embedding"):
+            return blocks.linear(x, size, bias=given.projection_bias, name="projection_back")
 
-    def add_positions(self, x: Traced, source: Traced, size: int, length: Dim) -> Traced:
-        positions, dtype = self.spec.positions, self.spec.dtype
-        rows = positions.max or self.longest[str(length)]
-        if positions.kind == "sinusoidal":
-            halves = positions.layout == "halves"
-            return _add(
-                x, blocks.sinusoidal(length, size, positions=rows, halves=halves, dtype=dtype)
-            )
-        if positions.kind != "learned":
-            return x
-        if positions.padding_id is None:
-            offset = positions.offset
-            rows_ = blocks.learned(length, size, positions=rows, offset=offset, dtype=dtype)
-            return _add(x, rows_)
-        ids = blocks.positions_of(source, positions.padding_id)
-        found = blocks.embedding(ids, rows, size, dtype=dtype, name="embeddings.positions")
-        return _add(x, found)
+    def pooled(self, x: Traced, ids: Traced) -> Traced | None:
+        """The vector of the sequence, where the model makes one."""
+        pooler = self.spec.pooler
+        if pooler is None:
+            return None
+        if pooler.kind == "first":
+            y = blocks.pooler(x, activation=pooler.activation)
+        else:
+            y = self.g.label(blocks.end_token(x, ids, pooler.token), "pooler")
+        if pooler.projection is not None:
+            y = blocks.linear(y, pooler.projection, bias=False, name="pooler.projection")
+        return y
 
-    def finish(self, x: Traced, table: Traced | None, memory: Traced, mask: Mask | None) -> None:
+    def finish(
+        self, x: Traced, table: Traced | None, memory: Traced, mask: Mask | None, source: Traced
+    ) -> None:
         """Pooler and head, and the outputs; `memory` and its mask are what a pointer points at."""
         spec, g, head = self.spec, self.g, self.spec.head
-        pooled = None
-        if spec.pooler:
-            with self.at("pooler"):
-                pooled = blocks.pooler(x)
+        with self.at("pooler"):
+            pooled = self.pooled(x, source)
         with self.at("head"):
             if head is None:
                 g.output("last_hidden_state", x)
                 if pooled is not None:
-                    g.output("pooler_output", pooled)
+                    projected = spec.pooler is not None and spec.pooler.projection is not None
+                    g.output("text_embeds" if projected else "pooler_output", pooled)
                 return
             if head.kind == "pointer":
                 g.output("probabilities", blocks.pointer_head(x, memory, mask=mask))
@@ -280,6 +212,11 @@ class Assembly:
             if head.kind == "classifier":
                 first = blocks.first_token(x) if pooled is None else pooled
                 logits = blocks.classifier(first, head.labels or 0, activation=head.activation)
+            elif head.kind == "token_classifier":
+                logits = blocks.classifier(x, head.labels or 0, activation=head.activation)
+            elif head.kind == "detector":
+                logits = blocks.classifier(x, 1, activation=head.activation or spec.activation)
+                logits = cast("Traced", ops.reshape(logits, shape=x.shape[:-1]))
             else:
                 logits = self.language_model(x, table)
             g.output("logits", logits)
@@ -298,6 +235,7 @@ class Assembly:
             x = blocks.vocabulary_transform(
                 x,
                 size,
+                bias=head.transform_bias,
                 activation=head.activation or spec.activation,
                 kind=parts.norm(spec),
                 name="lm_head.transform",
@@ -307,7 +245,3 @@ class Assembly:
         return blocks.lm_head(
             x, spec.vocabulary, table=tied, bias=bias, scale=head.scale, softcap=head.softcap
         )
-
-
-def _add(x: Array, y: Array) -> Traced:
-    return cast("Traced", ops.add(x, y))

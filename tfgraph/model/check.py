@@ -7,47 +7,21 @@ don't need them still run. May import: fits, read, schema, errors; pydantic.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.model.fits import Problem, check_high_level
+from tfgraph.model.fits import check_high_level
+from tfgraph.model.problem import Problem
 from tfgraph.model.read import QUOTE, describe
-from tfgraph.model.schema import (
-    Attention,
-    Embedding,
-    Experts,
-    File,
-    FreeForm,
-    Generation,
-    Head,
-    HighLevel,
-    MaskPart,
-    Norm,
-    Positions,
-    Scaling,
-    Symbol,
-)
+from tfgraph.model.schema import FreeForm, HighLevel
 
 if TYPE_CHECKING:
     from tfgraph.model.read import Document
 
 Form = TypeVar("Form", HighLevel, FreeForm)
 
-_SECTIONS: dict[str | int, type[BaseModel]] = {
-    "norm": Norm,
-    "positions": Positions,
-    "embedding": Embedding,
-    "attention": Attention,
-    "experts": Experts,
-    "mask": MaskPart,
-    "head": Head,
-    "generation": Generation,
-    "symbols": Symbol,
-    "weights": File,
-    "checkpoint": File,
-}
 _EXPECTED = {
     "int_type": "expected an integer",
     "float_type": "expected a number",
@@ -123,10 +97,7 @@ def _explain(document: Document, form: type[BaseModel], error: Any) -> TfgraphEr
     if kind == "missing":
         return TfgraphError(f"{_label(loc)} is missing", document.place(*loc[:-1]).key)
     if kind == "extra_forbidden":
-        section = form if len(loc) == 1 else _SECTIONS.get(loc[0], form)
-        if loc[:-1] == ("positions", "scaling"):
-            section = Scaling
-        known = list(section.model_fields)
+        known = list(_section(form, loc[:-1]).model_fields)
         near = nearest(str(loc[-1]), known) or f"known here: {', '.join(known)}"
         return TfgraphError(f"{_label(loc)}: unknown key", document.place(*loc).key, near)
     shown = loc
@@ -149,6 +120,22 @@ def _explain(document: Document, form: type[BaseModel], error: Any) -> TfgraphEr
         hint = QUOTE
     message = f"{_label(shown)}: {expected}, got {describe(got)}"
     return TfgraphError(message, document.place(*loc).value, hint)
+
+
+def _section(form: type[BaseModel], loc: tuple[str | int, ...]) -> type[BaseModel]:
+    """The class of the mapping at a path; names and numbers inside a mapping or list lead on."""
+    for part in loc:
+        if part in form.model_fields:
+            form = _class_in(form.model_fields[str(part)].annotation) or form
+    return form
+
+
+def _class_in(annotation: Any) -> type[BaseModel] | None:
+    """The class of a section in an annotation such as `Norm | None`, `list[MaskPart]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = (_class_in(part) for part in get_args(annotation))
+    return next((c for c in found if c is not None), None)
 
 
 def _label(loc: tuple[str | int, ...]) -> str:

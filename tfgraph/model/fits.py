@@ -6,36 +6,29 @@ May import: schema, ir, errors.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Exact, dtype
 from tfgraph.ir.legal import check_fits, rounds_to_zero
+from tfgraph.model.derived import encoder_of, heads_of, image_length, length_limit
+from tfgraph.model.fits_positions import check_positions
+from tfgraph.model.problem import Problem
 
 if TYPE_CHECKING:
     from tfgraph.model.schema import HighLevel
-
-# The defaults of DSL and YAML alike: without a range, sizes go up to these.
-DEFAULT_BATCH, DEFAULT_LENGTH = 1024, 512
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something that does not fit together: at a path, depending on some top-level keys."""
-
-    path: tuple[str | int, ...]
-    message: str
-    depends: tuple[str, ...]
-    hint: str | None = None
 
 
 def check_high_level(spec: HighLevel) -> Iterator[Problem]:
     """What does not fit together in a model that is right key by key."""
     yield from _check_heads(spec)
     yield from _check_embedding(spec)
-    yield from _check_positions(spec)
+    yield from check_positions(spec)
+    yield from _check_local(spec)
+    yield from _check_encoder(spec)
+    yield from _check_stem(spec)
     yield from _check_layers(spec)
+    yield from _check_projections(spec)
     yield from _check_masks(spec)
     yield from _check_constants(spec)
     yield from _check_head(spec)
@@ -61,11 +54,6 @@ def _check_heads(spec: HighLevel) -> Iterator[Problem]:
         )
 
 
-def heads_of(spec: HighLevel) -> int:
-    """The number of heads: one for every 64 of the width unless given."""
-    return max(1, spec.width // 64) if spec.heads is None else spec.heads
-
-
 def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
@@ -80,7 +68,7 @@ def _check_embedding(spec: HighLevel) -> Iterator[Problem]:
     if spec.vocabulary is None:
         for key in ("embedding", "head"):
             if key in spec.model_fields_set and getattr(spec, key) is not None:
-                if key == "head" and spec.head and spec.head.kind in ("classifier", "pointer"):
+                if key == "head" and spec.head and spec.head.kind not in ("lm", "mlm"):
                     continue
                 yield Problem(
                     (key,),
@@ -90,80 +78,60 @@ def _check_embedding(spec: HighLevel) -> Iterator[Problem]:
                 )
 
 
-_OF_POSITIONS = {
-    "max": ("sinusoidal", "learned", "rotary"),
-    "offset": ("learned",),
-    "padding_id": ("learned",),
-    "layout": ("sinusoidal", "rotary"),
-    "base": ("rotary",),
-    "size": ("rotary",),
-    "scaling": ("rotary",),
-    "buckets": ("relative",),
-    "max_distance": ("relative",),
-}
-"""Which kinds of positions a key is for."""
-
-
-def _check_positions(spec: HighLevel) -> Iterator[Problem]:
-    positions, depends = spec.positions, ("positions",)
-    if spec.vocabulary is None and positions.padding_id is not None:
-        yield Problem(
-            ("positions", "padding_id"), "needs a vocabulary", ("positions", "vocabulary")
-        )
-    for key, kinds in _OF_POSITIONS.items():
-        default = type(positions).model_fields[key].default
-        if positions.kind in kinds or getattr(positions, key) == default:
-            continue
-        hint = f"kind: {kinds[-1]}, or leave {key} out"
-        message = (
-            f"is for {' or '.join(filter(None, [', '.join(kinds[:-1]), kinds[-1]]))} positions"
-        )
-        if positions.kind == "none" and key == "max":
-            message, hint = "there are no positions", "leave max out, or kind: learned"
-        yield Problem(("positions", key), message, depends, hint)
-    if positions.kind == "learned" and positions.max is None:
-        yield Problem(
-            ("positions",), "learned positions need a number of rows", depends, "max: 512"
-        )
-    if positions.kind == "rotary":
-        yield from _check_rotary(spec)
-    if positions.kind == "relative":
-        sides = 1 if spec.kind == "decoder" else 2
-        if positions.buckets % sides or positions.buckets < 2 * sides:
-            yield Problem(
-                ("positions", "buckets"), "expected an even number of at least 4", depends
-            )
-        elif positions.max_distance <= positions.buckets // 2:
-            yield Problem(
-                ("positions", "max_distance"),
-                f"expected more than half of the {positions.buckets} buckets",
-                depends,
-            )
-
-
-def _check_rotary(spec: HighLevel) -> Iterator[Problem]:
-    positions = spec.positions
-    head = spec.head_size or spec.width // heads_of(spec)
-    size = positions.size or head
-    depends = ("positions", "heads", "head_size", "width")
-    path = ("positions", "size") if positions.size else ("positions",)
-    if size > head:
-        yield Problem(path, f"{size} is more than the head size {head}", depends)
-    elif size % 2:
-        yield Problem(path, f"rotary positions turn pairs, and {size} is odd", depends, "size: 2")
-    if float(positions.base) < 1:
-        yield Problem(("positions", "base"), "expected at least 1", depends)
-    scaling = positions.scaling
-    if scaling is None:
+def _check_local(spec: HighLevel) -> Iterator[Problem]:
+    local = spec.local
+    if local is None:
         return
-    path = ("positions", "scaling")
-    if scaling.kind == "llama3" and scaling.original is None:
-        yield Problem(path, "llama3 needs the original length", depends, "original: 8192")
-    if scaling.kind == "llama3" and scaling.low.factor >= scaling.high.factor:
-        yield Problem((*path, "low"), "expected less than high", depends)
-    for key in ("original", "low", "high"):
-        if scaling.kind != "llama3" and key in scaling.model_fields_set:
-            yield Problem((*path, key), "is for llama3", depends)
+    if spec.kind == "encoder-decoder":
+        yield Problem(("local",), "is for one stack", ("local", "kind"))
+    if "local" not in local.pattern:
+        hint = "pattern: [local, full]"
+        yield Problem(("local", "pattern"), "no layer is local", ("local",), hint)
+    if local.left is None and local.right is None and local.positions is None:
+        message = "local layers need a window (left or right), or positions"
+        yield Problem(("local",), message, ("local",), "left: 127")
+    if spec.share_layers:
+        yield Problem(("local",), "all layers are the same", ("local", "share_layers"))
+
+
+def _check_encoder(spec: HighLevel) -> Iterator[Problem]:
+    if spec.encoder is None:
+        return
+    if spec.kind != "encoder-decoder":
+        yield Problem(("encoder",), "is for an encoder-decoder", ("encoder", "kind"))
+    for problem in _check_heads(encoder_of(spec)):
+        if problem.path == ("heads",) and spec.encoder.heads is not None:
+            yield Problem(("encoder", "heads"), problem.message, ("encoder", *problem.depends))
+
+
+def _check_stem(spec: HighLevel) -> Iterator[Problem]:
+    stem, depends = spec.stem, ("stem", "kind")
+    if stem is None:
+        return
+    if spec.kind == "decoder":
+        yield Problem(("stem",), "is for an encoder, or what a decoder attends to", depends)
+    if spec.vocabulary is not None and spec.kind != "encoder-decoder":
+        yield Problem(("stem",), "takes the place of a vocabulary", ("stem", "vocabulary"))
+    if any(part.kind == "padding" for part in spec.mask or ()):
+        yield Problem(("mask",), "what a stem makes has no padding", ("mask", "stem"))
+    if stem.kind == "audio":
+        for key in ("height", "width", "patch", "class_token"):
+            if key in stem.model_fields_set:
+                yield Problem(("stem", key), "is for an image", depends)
+        return
+    for key in ("height", "patch"):
+        if getattr(stem, key) is None:
+            yield Problem(("stem",), f"an image needs its {key}", depends, f"{key}: 16")
+    if stem.height and stem.patch:
+        for key in ("height", "width"):
+            size = getattr(stem, key)
+            if size is not None and size % stem.patch:
+                message = f"{size} pixels are not whole patches of {stem.patch}"
+                yield Problem(("stem", key), message, depends)
+        count, limit = image_length(spec), length_limit(encoder_of(spec))
+        if count is not None and limit is not None and count > limit:
+            message = f"an image makes {count} vectors, and there are {limit} positions"
+            yield Problem(("positions", "max"), message, ("positions", "stem"), f"max: {count}")
 
 
 def _check_layers(spec: HighLevel) -> Iterator[Problem]:
@@ -181,6 +149,16 @@ def _check_layers(spec: HighLevel) -> Iterator[Problem]:
         ):
             if given:
                 yield Problem(path, "there is no norm", ("norm", path[0]), "norm: layer_norm")
+    if not norm.first and norm.placement not in ("pre", "sandwich"):
+        message = f"a layer with its norms {norm.placement} does not begin with one"
+        yield Problem(("norm", "first"), message, ("norm",))
+    if spec.attention.qk_norm_over != "head" and spec.attention.qk_norm == "none":
+        yield Problem(
+            ("attention", "qk_norm_over"),
+            "there is no qk_norm",
+            ("attention",),
+            "qk_norm: rms_norm",
+        )
     if norm.placement == "parallel" and spec.kind == "encoder-decoder":
         yield Problem(
             ("norm", "placement"),
@@ -193,6 +171,21 @@ def _check_layers(spec: HighLevel) -> Iterator[Problem]:
         yield Problem(
             ("experts",), f"{experts.active} active experts of {experts.count}", ("experts",)
         )
+
+
+def _check_projections(spec: HighLevel) -> Iterator[Problem]:
+    """Keys for an embedding of another size than the width, or for one stack."""
+    given, depends = spec.embedding, ("embedding", "width")
+    for key in ("projection_first", "project_back", "projection_bias"):
+        if key in given.model_fields_set and given.size in (None, spec.width):
+            message = f"the embedding has the width {spec.width}"
+            yield Problem(("embedding", key), message, depends, f"size: {spec.width // 2 or 1}")
+    two = spec.kind == "encoder-decoder"
+    if given.project_back and (two or spec.stem is not None):
+        yield Problem(("embedding", "project_back"), "is for one stack", ("embedding", "kind"))
+    if spec.final_norm == "above" and (two or spec.norm.kind == "none"):
+        message = "is for one stack, with a norm"
+        yield Problem(("final_norm",), message, ("final_norm", "kind", "norm"))
 
 
 def _check_masks(spec: HighLevel) -> Iterator[Problem]:
@@ -250,17 +243,18 @@ def _check_head(spec: HighLevel) -> Iterator[Problem]:
     head = spec.head
     if head is None:
         return
-    if (head.kind == "classifier") != (head.labels is not None):
+    classifies = head.kind in ("classifier", "token_classifier")
+    if classifies != (head.labels is not None):
         yield Problem(
             ("head",),
             "a classifier needs labels, the number of classes"
-            if head.kind == "classifier"
+            if classifies
             else "labels are for a classifier",
             ("head",),
-            "{kind: classifier, labels: 2}" if head.kind == "classifier" else None,
+            f"{{kind: {head.kind}, labels: 2}}" if classifies else None,
         )
     for key in ("tied", "bias", "scale", "softcap"):
-        if head.kind in ("classifier", "pointer") and key in head.model_fields_set:
+        if head.kind not in ("lm", "mlm") and key in head.model_fields_set:
             yield Problem(("head", key), "is for lm and mlm", ("head",))
     size = spec.embedding.size
     transformed = head.kind == "mlm" and head.transform
@@ -269,6 +263,7 @@ def _check_head(spec: HighLevel) -> Iterator[Problem]:
         and head.tied
         and size not in (None, spec.width)
         and not transformed
+        and not spec.embedding.project_back
     ):
         yield Problem(
             ("head",),
@@ -276,17 +271,6 @@ def _check_head(spec: HighLevel) -> Iterator[Problem]:
             ("head", "embedding", "width"),
             "tied: false",
         )
-
-
-def length_limit(spec: HighLevel) -> int | None:
-    """The longest sequence that the table of positions allows; None where there is no limit."""
-    positions = spec.positions
-    if positions.kind not in _OF_POSITIONS["max"] or positions.max is None:
-        return None
-    if positions.kind != "learned":
-        return positions.max
-    before = positions.offset if positions.padding_id is None else positions.padding_id + 1
-    return positions.max - before
 
 
 def _check_generation(spec: HighLevel) -> Iterator[Problem]:
@@ -315,6 +299,9 @@ def _check_generation(spec: HighLevel) -> Iterator[Problem]:
 
 def _check_symbols(spec: HighLevel) -> Iterator[Problem]:
     known = ["batch", "seq"] + (["target"] if spec.kind == "encoder-decoder" else [])
+    known = ["batch"] if image_length(spec) and spec.kind == "encoder" else known
+    limits = {name: length_limit(spec) for name in known}
+    limits |= {"batch": None, "seq": length_limit(encoder_of(spec))}
     limit = length_limit(spec)
     if limit is not None and limit < 1:
         yield Problem(("positions", "max"), "leaves no row for a position", ("positions",))
@@ -325,14 +312,14 @@ def _check_symbols(spec: HighLevel) -> Iterator[Problem]:
             hint = nearest(name, known) or f"known here: {', '.join(known)}"
             yield Problem(path, "unknown symbol", ("symbols", "kind"), hint)
             continue
-        high = symbol.max
+        high, limit = symbol.max, limits[name]
         if high is not None and symbol.min > high:
             yield Problem((*path, "max"), f"is below min: {symbol.min}", ("symbols",))
         elif symbol.example is not None and not (
             symbol.min <= symbol.example and (high is None or symbol.example <= high)
         ):
             yield Problem((*path, "example"), "is not between min and max", ("symbols",))
-        if name != "batch" and limit is not None:
+        if limit is not None:
             for key in ("max", "example", "min"):
                 size = getattr(symbol, key)
                 if size is not None and size > limit:

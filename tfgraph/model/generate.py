@@ -16,7 +16,7 @@ from tfgraph import blocks, ops
 from tfgraph.ir import Fill, rsqrt
 from tfgraph.ir.mask import causal, padding, window
 from tfgraph.model.build import Assembly
-from tfgraph.model.fits import heads_of
+from tfgraph.model.derived import heads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,36 +91,40 @@ class Step(Assembly):
             states = blocks.decoder_states(
                 self.embed(ids, table, batch, seq),
                 spec.layers,
-                self.layer(seq),
-                mask=self.biased(mask, decodes=True, offset=start),
+                self.layers(seq),
+                mask=self.masks(self.biased(mask, decodes=True, offset=start), start),
                 memory=memory,
                 memory_mask=memory_mask,
                 cache=blocks.Cache(batch, capacity, start),
                 share=spec.share_layers,
-                final_norm=spec.final_norm,
+                final_norm=self.final_norm,
             )
         last = ops.slice_(states[-1], axis=1, start=seq - 1, stop=seq)
         last = cast("Traced", ops.reshape(last, shape=(batch, spec.width)))
+        last = self.top(last)
         with self.at("head"):
             g.output("logits", self.language_model(last, table))
 
     def encode(self) -> None:
         """The keys and values of the source for each layer of the decoder."""
         spec, g = self.spec, self.g
-        batch, seq = self.size("batch"), self.size("seq")
-        ids = self.ids("input_ids", batch, seq)
+        batch, seq = self.size("batch"), self.length()
+        source = self.source(batch, seq)
         mask = self.mask(batch, seq)
-        shared = self.table() if spec.embedding.shared else None
-        encoded = self.encoder_states(ids, shared, mask, batch, seq)[-1]
+        shared = self.table() if spec.embedding.shared and spec.stem is None else None
+        encoded = self.encoder_states(source, shared, mask, batch, seq)[-1]
         with g.scope("decoder"):
-            layer = self.layer(seq)
-            made = blocks.project_memory(encoded, spec.layers, layer, share=spec.share_layers)
+            layers = self.layers(seq)
+            made = blocks.project_memory(encoded, spec.layers, layers, share=spec.share_layers)
         for i, pair in enumerate(made):
             g.output(f"memory.{i}", cast("Traced", ops.concat(*pair, axis=-1)))
 
     def lengths(self, name: str) -> tuple[Dim, Dim, Dim]:
         """The symbols seq <= end <= capacity; the whole model calls its length `name`."""
         g, high = self.g, self.highest(name)
+        scaling = self.spec.positions.scaling
+        if scaling is not None and scaling.kind == "longrope":  # beyond it all keys turn anew
+            high = min(high, scaling.original or high)
         self.longest["seq"] = high
         most = -(-high // BLOCK) * BLOCK
         seq = g.symbol("seq", 1, high, min(5, high))

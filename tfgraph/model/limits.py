@@ -29,6 +29,8 @@ _KEYS = {
     "embeddings.positions": "positions",
     "embeddings.token_types": "embedding",
     "positions.": "positions",
+    "stem.": "stem",
+    "pooler.": "pooler",
     "attention.": "head_size",
     ".experts.": "experts",
     ".ffn.": "ffn",

@@ -89,10 +89,10 @@ class Model:
         return {param.value.name: self.weights[param.value.name] for param in self.graph.params}
 
 
-def read_model(path: str | Path) -> Model:
-    """The model of a YAML file, in either form. Raises one TfgraphError with every mistake, each
-    at its line and column."""
-    document = read_document(path)
+def read_model(path: str | Path, text: str | None = None) -> Model:
+    """The model of a YAML file, in either form, or of a `text` that would stand there. Raises one
+    TfgraphError with every mistake, each at its line and column."""
+    document = read_document(path, text)
     spec: HighLevel | FreeForm
     functions: dict[str, Graph] = {}
     generation = None

@@ -80,11 +80,12 @@ def _order(error: TfgraphError) -> tuple[int, int]:
     return (where.line, where.column) if where else (0, 0)
 
 
-def read_document(path: str | Path) -> Document:
-    """Read a file. Raises TfgraphError, with line and column, for what is not YAML or too large;
-    duplicate keys and unsupported tags are collected in the document."""
+def read_document(path: str | Path, text: str | None = None) -> Document:
+    """Read a file, or a `text` that would stand there. Raises TfgraphError, with line and column,
+    for what is not YAML or too large; duplicate keys and unsupported tags are collected in the
+    document."""
     document = Document(str(path))
-    text = _read_text(Path(path))
+    text = _read_text(Path(path)) if text is None else text
     try:
         _check_limits(document.file, text)
         root = _yaml().compose(text)

@@ -1,115 +1,44 @@
 """What may stand in a model file: the high-level form and the free form, with their defaults.
 
 The JSON Schema for editors, `model.schema.json`, is made from these classes. Sizes are limited
-here, before anything is built from them. May import: ops, text, ir, errors; pydantic.
+here, before anything is built from them. May import: schema_types, ir; pydantic.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    TypeAdapter,
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter
+
+from tfgraph.ir import exact
+from tfgraph.model.schema_types import (
+    MAX_BUCKETS,
+    MAX_EXPERTS,
+    MAX_LAYERS,
+    MAX_WIDTH,
+    Activation,
+    Arch,
+    Constant,
+    Epsilon,
+    FfnActivation,
+    FloatType,
+    Layers,
+    Middle,
+    Natural,
+    Position,
+    Positive,
+    Ratio,
+    Rows,
+    Scale,
+    Seed,
+    Size,
+    Term,
+    Token,
+    Width,
+    masks_of,
+    pooler_of,
+    short,
 )
-from pydantic_core import PydanticCustomError
-
-from tfgraph.errors import Location, TfgraphError
-from tfgraph.ir import Exact, exact
-from tfgraph.ir.legal import LARGEST_SIZE
-from tfgraph.text import parse_constant
-
-MAX_LAYERS = 1024
-MAX_WIDTH = 1 << 17
-MAX_FFN = 1 << 20
-MAX_VOCABULARY = 1 << 24
-MAX_POSITIONS = 1 << 24
-MAX_BUCKETS = 4096
-MAX_EXPERTS = 1024
-SQRT_WIDTH = "sqrt(width)"
-
-Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
-Width = Annotated[int, Field(ge=1, le=MAX_WIDTH)]
-Middle = Annotated[int, Field(ge=1, le=MAX_FFN)]
-Rows = Annotated[int, Field(ge=1, le=MAX_VOCABULARY)]
-Size = Annotated[int, Field(ge=1, le=LARGEST_SIZE)]
-Positive = Annotated[int, Field(ge=1, le=MAX_POSITIONS)]
-Natural = Annotated[int, Field(ge=0, le=MAX_POSITIONS)]
-Token = Annotated[int, Field(ge=0, le=MAX_VOCABULARY - 1)]
-Seed = Annotated[int, Field(ge=0, lt=1 << 63)]
-Activation = Literal["relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"]
-FfnActivation = Literal[
-    "none", "relu", "relu2", "sigmoid", "silu", "gelu", "gelu_tanh", "quick_gelu", "tanh"
-]
-Position = Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative"]
-Arch = Annotated[str, Field(pattern=r"^sm_[1-9][0-9]*$")]
-FloatType = Literal["float32", "float16", "bfloat16", "float64", "f32", "f16", "bf16", "f64"]
-
-
-def _constant(value: Any) -> Exact:
-    """A number, or an exact expression such as `rsqrt(64)`."""
-    try:
-        if isinstance(value, str):
-            return parse_constant(value, Location(""))
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return exact(value)
-    except (TfgraphError, ValueError, ArithmeticError):
-        pass
-    raise PydanticCustomError("constant", "expected a finite number, or one such as rsqrt(64)")
-
-
-def _epsilon(value: Any) -> Exact:
-    number = _constant(value)
-    if float(number) < 0:
-        raise PydanticCustomError("epsilon", "expected a number of at least 0")
-    return number
-
-
-def _ratio(value: Any) -> Exact:
-    number = _constant(value)
-    if number.calls or number.factor <= 0:
-        raise PydanticCustomError("ratio", "expected a positive rational")
-    return number
-
-
-def _scale(value: Any) -> Exact | str:
-    return SQRT_WIDTH if value == SQRT_WIDTH else _constant(value)
-
-
-def _short(key: str, none: bool = False) -> Any:
-    """Lets a plain name stand for a mapping with that `key`; `none` for nothing."""
-
-    def widen(value: Any) -> Any:
-        if none and value == "none":
-            return None
-        return {key: value} if isinstance(value, str) else value
-
-    return widen
-
-
-def _masks(value: Any) -> Any:
-    """One mask or several; a plain name stands for its kind."""
-    if value == "none":
-        return []
-    several: Any = value if isinstance(value, list) else [value]  # pyright: ignore
-    return [{"kind": item} if isinstance(item, str) else item for item in several]
-
-
-# As text in the JSON Schema: a default that is an Exact is not JSON.
-_text = PlainSerializer(str, return_type=str)
-Constant = Annotated[Exact, PlainValidator(_constant, json_schema_input_type=float | str), _text]
-Epsilon = Annotated[Exact, PlainValidator(_epsilon, json_schema_input_type=float | str), _text]
-Ratio = Annotated[Exact, PlainValidator(_ratio, json_schema_input_type=float | str), _text]
-Scale = Annotated[
-    Exact | Literal["sqrt(width)"],
-    PlainValidator(_scale, json_schema_input_type=float | str),
-    _text,
-]
 
 
 class Strict(BaseModel):
@@ -121,51 +50,63 @@ class Strict(BaseModel):
 class Norm(Strict):
     """The norm of every layer, and where it stands.
 
-    post: norm(x + f(x)); pre: x + f(norm(x)); sandwich: x + norm(f(norm(x))); parallel:
-    x + attention(norm(x)) + ffn(norm(x)), with `shared` one norm for both.
+    post: norm(x + f(x)); pre: x + f(norm(x)); sandwich: x + norm(f(norm(x))); inner:
+    x + norm(f(x)); parallel: x + attention(norm(x)) + ffn(norm(x)), with `shared` one norm for
+    both. Without `first` the very first of these is left out.
     """
 
     kind: Literal["layer_norm", "rms_norm", "none"] = "layer_norm"
-    placement: Literal["post", "pre", "sandwich", "parallel"] = "post"
+    placement: Literal["post", "pre", "sandwich", "inner", "parallel"] = "post"
     eps: Epsilon = exact(1e-5)
     scale: bool = True
     bias: bool | None = None
     unit_offset: bool = False
     shared: bool = True
+    first: bool = True
 
 
 class Scaling(Strict):
     """Frequencies of rotary positions, scaled for longer texts."""
 
-    kind: Literal["linear", "llama3"]
-    factor: Ratio
+    kind: Literal["linear", "llama3", "longrope"]
+    factor: Ratio | None = None
     original: Positive | None = None
     low: Ratio = exact(1)
     high: Ratio = exact(4)
+    short: list[Ratio] | None = None
+    long: list[Ratio] | None = None
+    magnitude: Constant | None = None
 
 
 class Positions(Strict):
     """How positions are told apart: a table of `max` rows that is added to the embeddings
-    (sinusoidal, learned), heads that turn (rotary), or what is added to scores (alibi, relative).
+    (sinusoidal, learned), heads that turn (rotary), or what is added to scores (alibi, relative,
+    disentangled).
 
     Row offset + p is for position p. With `padding_id`, positions count the tokens other than it,
-    and start behind it, as in RoBERTa.
+    and start behind it, as in RoBERTa; `masked`, those that the mask keeps, as in OPT.
     """
 
     kind: Position = "none"
     max: Positive | None = None
     offset: Natural = 0
     padding_id: Natural | None = None
+    masked: bool = False
     layout: Literal["interleaved", "halves"] | None = None
     base: Ratio = exact(10000)
     size: Width | None = None
     scaling: Scaling | None = None
-    buckets: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] = 32
-    max_distance: Positive = 128
+    scale: Constant | None = None
+    buckets: Annotated[int, Field(ge=2, le=MAX_BUCKETS)] | None = None
+    max_distance: Positive | None = None
+    terms: list[Term] = Field(default_factory=lambda: list[Term](("c2p", "p2c")))
+    shared: bool = True
+    norm: bool = False
 
 
 class Embedding(Strict):
-    """Vectors of the tokens. `size` differs from the width where a projection follows (ALBERT).
+    """Vectors of the tokens. `size` differs from the width where a projection follows: behind
+    positions and norm (ALBERT), or `projection_first` (OPT).
 
     Both stacks of an encoder-decoder have one table if it is `shared`.
     """
@@ -175,18 +116,24 @@ class Embedding(Strict):
     token_types: Annotated[int, Field(ge=0, le=MAX_WIDTH)] = 0
     norm: bool = False
     shared: bool = True
+    projection_first: bool = False
+    projection_bias: bool = True
+    project_back: bool = False
 
 
 class Attention(Strict):
     """What is unusual in attention: a scale other than rsqrt(head_size), a softcap, biases, heads
-    of V of another size, a norm of each head of Q and K."""
+    of V of another size, a norm of Q and K over each head (its scale is one for all, or each head's
+    own) or over the width."""
 
     scale: Constant | None = None
     softcap: Ratio | None = None
     bias: bool | None = None
+    key_bias: bool | None = None
     out_bias: bool | None = None
     value_size: Width | None = None
     qk_norm: Literal["none", "layer_norm", "rms_norm"] = "none"
+    qk_norm_over: Literal["head", "own", "width"] = "head"
 
 
 class Experts(Strict):
@@ -206,20 +153,66 @@ class MaskPart(Strict):
     right: Natural | None = None
 
 
+PositionsKey = Annotated[
+    Positions, BeforeValidator(short("kind"), json_schema_input_type=Positions | Position)
+]
+
+
+class Local(Strict):
+    """Layers that differ from the others in what they see, by a pattern that repeats."""
+
+    pattern: Annotated[list[Literal["local", "full"]], Field(min_length=1, max_length=MAX_LAYERS)]
+    left: Natural | None = None
+    right: Natural | None = None
+    positions: PositionsKey | None = None
+
+
+class Encoder(Strict):
+    """What the encoder of an encoder-decoder has otherwise than the decoder."""
+
+    layers: Layers | None = None
+    heads: Width | None = None
+    ffn: Middle | None = None
+    positions: PositionsKey | None = None
+
+
+class Stem(Strict):
+    """What makes vectors of an input that is no text: sound through two convolutions, or an image
+    by its patches, with a vector before them for the whole."""
+
+    kind: Literal["audio", "image"]
+    channels: Width
+    height: Width | None = None
+    width: Width | None = None
+    patch: Width | None = None
+    class_token: bool = True
+
+
+class Pooler(Strict):
+    """One vector of a sequence: of its first token, through a linear layer and an activation, or of
+    the token that ends it, as it is."""
+
+    kind: Literal["first", "end"] = "first"
+    activation: Activation = "tanh"
+    token: Natural | None = None
+    projection: Width | None = None
+
+
 class Head(Strict):
-    """What stands on top: `lm`, `mlm` (with a transform before it), a `classifier`, or a `pointer`
-    to the input's positions.
+    """What stands on top: `lm`, `mlm` (with a transform before it), a `classifier` of the sequence,
+    a `token_classifier`, a `detector` of tokens, or a `pointer` to the input's positions.
 
     `tied` takes the table of the tokens as the weight.
     """
 
-    kind: Literal["lm", "mlm", "classifier", "pointer"]
+    kind: Literal["lm", "mlm", "classifier", "token_classifier", "detector", "pointer"]
     tied: bool = True
     bias: bool | None = None
     scale: Constant | None = None
     softcap: Ratio | None = None
     probabilities: bool = False
     transform: bool = True
+    transform_bias: bool = True
     activation: Activation | None = None
     labels: Rows | None = None
 
@@ -280,38 +273,38 @@ class HighLevel(Strict):
     norm: Annotated[
         Norm,
         BeforeValidator(
-            _short("kind"), json_schema_input_type=Norm | Literal["layer_norm", "rms_norm", "none"]
+            short("kind"), json_schema_input_type=Norm | Literal["layer_norm", "rms_norm", "none"]
         ),
     ] = Norm()
     residual: bool = True
     residual_scale: Constant | None = None
-    positions: Annotated[
-        Positions,
-        BeforeValidator(
-            _short("kind"),
-            json_schema_input_type=Positions | Position,
-        ),
-    ] = Positions()
+    positions: PositionsKey = Positions()
     embedding: Embedding = Embedding()
     attention: Attention = Attention()
+    local: Local | None = None
+    encoder: Encoder | None = None
     mask: Annotated[
         list[MaskPart] | None,
         BeforeValidator(
-            _masks,
+            masks_of,
             json_schema_input_type=Literal["none", "padding", "causal"]
             | MaskPart
             | list[Literal["padding", "causal"] | MaskPart],
         ),
     ] = None
     vocabulary: Rows | None = None
+    stem: Stem | None = None
     share_layers: bool = False
-    final_norm: bool | None = None
-    pooler: bool = False
+    final_norm: bool | Literal["above"] | None = None
+    pooler: Annotated[
+        Pooler | None, BeforeValidator(pooler_of, json_schema_input_type=Pooler | bool)
+    ] = None
     head: Annotated[
         Head | None,
         BeforeValidator(
-            _short("kind", none=True),
-            json_schema_input_type=Head | Literal["none", "lm", "mlm", "classifier", "pointer"],
+            short("kind", none=True),
+            json_schema_input_type=Head
+            | Literal["none", "lm", "mlm", "classifier", "token_classifier", "detector", "pointer"],
         ),
     ] = None
     hidden_states: bool = False
@@ -323,7 +316,7 @@ class HighLevel(Strict):
     generation: Generation | None = None
     seed: Seed = 0
     weights: Annotated[
-        File | None, BeforeValidator(_short("file"), json_schema_input_type=File | str | None)
+        File | None, BeforeValidator(short("file"), json_schema_input_type=File | str | None)
     ] = None
 
 
@@ -345,7 +338,7 @@ class FreeForm(Strict):
     tokenizer: str | None = None
     seed: Seed = 0
     checkpoint: Annotated[
-        File | None, BeforeValidator(_short("file"), json_schema_input_type=File | str | None)
+        File | None, BeforeValidator(short("file"), json_schema_input_type=File | str | None)
     ] = None
 
 

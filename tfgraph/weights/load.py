@@ -1,9 +1,13 @@
-"""A graph's parameters from a checkpoint, checked. May import: checkpoint, rules, ops, ir."""
+"""A graph's parameters from a checkpoint, checked.
+
+May import: checkpoint, rules, seeded, ops, ir.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +15,7 @@ import numpy as np
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ops.floats import numpy_dtype
 from tfgraph.weights.rules import Rules
+from tfgraph.weights.seeded import seeded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,12 +27,17 @@ if TYPE_CHECKING:
     NDArray = np.ndarray[Any, Any]
 
 
+_COMPUTED = ("sinusoidal", "sinusoidal_halves")
+"""How parameters are filled that need no file."""
+
+
 class Weights(Mapping[str, "NDArray"]):
     """A graph's parameters from a checkpoint, by parameter name, in the graph's dtypes.
 
     Opening checks names, shapes and dtypes of all, and reads no tensor. float16 and bfloat16
     widen exactly to a float32 parameter; narrowing rounds once, and a value that would become
-    infinite is an error. Raises one TfgraphError with every problem.
+    infinite is an error. Sines of positions that the file has not got are computed. Raises one
+    TfgraphError with every problem.
     """
 
     def __init__(
@@ -42,6 +52,7 @@ class Weights(Mapping[str, "NDArray"]):
         says where in a user's file a rule stands, by its key, and with None all of this."""
         self.checkpoint = checkpoint
         self._rules: dict[str, tuple[Rule, TensorType]] = {}
+        self._computed: dict[str, Param] = {}
         places = places or {}
         general = places.get(None, Location(str(checkpoint.path)))
         finder = Rules(rules or {})
@@ -51,6 +62,9 @@ class Weights(Mapping[str, "NDArray"]):
             name = param.value.name
             key = finder.key(name)
             applied.add(key)
+            if key is None and name not in checkpoint.stored and param.fill.kind in _COMPUTED:
+                self._computed[name] = param
+                continue
             try:
                 rule = finder.find(name)
                 self._rules[name] = (rule, param.value.type)
@@ -68,9 +82,27 @@ class Weights(Mapping[str, "NDArray"]):
             first, *rest = errors[:20]
             raise TfgraphError(first.message, first.location, first.hint, rest)
 
+    @property
+    def widened(self) -> tuple[tuple[str, ...], int, int]:
+        """The dtypes in the file from which parameters widen, with the bytes of these parameters
+        there and here; none, 0 and 0 where there are none."""
+        found: set[str] = set()
+        before = after = 0
+        for rule, want in self._rules.values():
+            stored = self.checkpoint.stored[rule.name].dtype
+            if stored.bits < want.dtype.bits:
+                count = prod(map(int, want.shape))
+                found.add(stored.value)
+                before, after = (
+                    before + count * stored.bits // 8,
+                    after + count * want.dtype.bits // 8,
+                )
+        return tuple(sorted(found)), before, after
+
     def source(self, name: str) -> str:
-        """The name in the checkpoint of the tensor that a parameter comes from."""
-        return self._rules[name][0].name
+        """The name in the checkpoint of the tensor that a parameter comes from; its own name where
+        it is computed."""
+        return name if name in self._computed else self._rules[name][0].name
 
     def _check(self, name: str, rule: Rule, want: TensorType) -> None:
         stored = self.checkpoint.stored.get(rule.name)
@@ -115,6 +147,8 @@ class Weights(Mapping[str, "NDArray"]):
         ]
 
     def __getitem__(self, name: str) -> NDArray:
+        if name in self._computed:
+            return seeded(self._computed[name])
         rule, want = self._rules[name]
         data = rule.apply(self.checkpoint[rule.name])
         target = numpy_dtype(want.dtype)
@@ -130,7 +164,7 @@ class Weights(Mapping[str, "NDArray"]):
         return converted
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._rules)
+        return iter((*self._rules, *self._computed))
 
     def __len__(self) -> int:
-        return len(self._rules)
+        return len(self._rules) + len(self._computed)

@@ -1,6 +1,6 @@
-"""The BERT family: one entry an architecture. Names as in transformers 5. May import: architecture.
+"""BERT and its family: encoders with learned positions, norms behind each sum.
 
-The reference for each is its `modeling_*.py` in transformers; tests compare with its outputs.
+May import: architecture, config, derive.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from typing import Any
 
 from tfgraph.hf.architecture import (
     Architecture,
-    Key,
     Top,
     linear,
     norm,
@@ -17,6 +16,7 @@ from tfgraph.hf.architecture import (
     table,
     vector,
 )
+from tfgraph.hf.config import Key
 
 _SIZES = (
     Key("num_hidden_layers", "layers"),
@@ -61,6 +61,7 @@ _BERT_PARTS = {
     "layers.{i}.ffn_norm": norm("encoder.layer.{i}.output.LayerNorm"),
 }
 
+_TOKENS = Top(head={"kind": "token_classifier"}, parts={"classifier.out": linear("classifier")})
 _BERT_MLM = Top(
     head={"kind": "mlm"},
     parts={
@@ -91,6 +92,7 @@ BERT = register_architecture(
                 parts={"classifier.out": linear("classifier")},
                 pooler=True,
             ),
+            "BertForTokenClassification": _TOKENS,
         },
     )
 )
@@ -129,6 +131,7 @@ ROBERTA = register_architecture(
                     "classifier.out": linear("classifier.out_proj"),
                 },
             ),
+            "RobertaForTokenClassification": _TOKENS,
         },
     )
 )
@@ -181,6 +184,7 @@ DISTILBERT = register_architecture(
                     "classifier.out": linear("classifier"),
                 },
             ),
+            "DistilBertForTokenClassification": _TOKENS,
         },
     )
 )
@@ -228,6 +232,105 @@ ALBERT = register_architecture(
                 head={"kind": "classifier"},
                 parts={"classifier.out": linear("classifier")},
                 pooler=True,
+            ),
+        },
+    )
+)
+
+ELECTRA = register_architecture(
+    Architecture(
+        model_type="electra",
+        title="ELECTRA",
+        paper="Clark et al. 2020",
+        prefix="electra.",
+        keys=(
+            *_SIZES,
+            Key("embedding_size", "embedding.size", 128),
+            Key("hidden_act", "activation", "gelu", "activation"),
+        ),
+        needs=_NEEDS,
+        fixed=_ENCODER,
+        parts={
+            **_BERT_PARTS,
+            "embeddings.projection": linear("embeddings_project", optional=True),
+        },
+        tops={
+            "ElectraModel": Top(),
+            "ElectraForPreTraining": Top(
+                head={"kind": "detector"},
+                parts={
+                    "classifier.dense": linear("discriminator_predictions.dense"),
+                    "classifier.out": linear("discriminator_predictions.dense_prediction"),
+                },
+            ),
+            "ElectraForMaskedLM": Top(
+                head={"kind": "mlm", "activation": "gelu"},  # whatever hidden_act is
+                parts={
+                    "lm_head.transform.dense": linear("generator_predictions.dense"),
+                    "lm_head.transform.norm": norm("generator_predictions.LayerNorm"),
+                    "lm_head.bias": vector("generator_lm_head.bias"),
+                },
+                decoder="generator_lm_head",
+            ),
+            "ElectraForSequenceClassification": Top(
+                head={"kind": "classifier", "activation": "gelu"},
+                parts={
+                    "classifier.dense": linear("classifier.dense"),
+                    "classifier.out": linear("classifier.out_proj"),
+                },
+            ),
+            "ElectraForTokenClassification": _TOKENS,
+        },
+    )
+)
+
+MPNET = register_architecture(
+    Architecture(
+        model_type="mpnet",
+        title="MPNet",
+        paper="Song et al. 2020",
+        prefix="mpnet.",
+        keys=(
+            *(key for key in _SIZES if key.theirs != "type_vocab_size"),
+            Key("hidden_act", "activation", "gelu", "activation"),
+            Key("pad_token_id", "positions.padding_id", 1, "id"),
+            Key("relative_attention_num_buckets", "positions.buckets", 32),
+        ),
+        needs=_NEEDS,
+        fixed={**_ENCODER, "positions.max_distance": 128},
+        parts={
+            "embeddings.tokens": table("embeddings.word_embeddings"),
+            "embeddings.positions": table("embeddings.position_embeddings"),
+            "embeddings.norm": norm("embeddings.LayerNorm"),
+            "positions.table": table("encoder.relative_attention_bias"),
+            "layers.{i}.attention.q": linear("encoder.layer.{i}.attention.attn.q"),
+            "layers.{i}.attention.k": linear("encoder.layer.{i}.attention.attn.k"),
+            "layers.{i}.attention.v": linear("encoder.layer.{i}.attention.attn.v"),
+            "layers.{i}.attention.out": linear("encoder.layer.{i}.attention.attn.o"),
+            "layers.{i}.attention_norm": norm("encoder.layer.{i}.attention.LayerNorm"),
+            "layers.{i}.ffn.up": linear("encoder.layer.{i}.intermediate.dense"),
+            "layers.{i}.ffn.down": linear("encoder.layer.{i}.output.dense"),
+            "layers.{i}.ffn_norm": norm("encoder.layer.{i}.output.LayerNorm"),
+        },
+        pooler=linear("pooler.dense"),
+        tops={
+            "MPNetModel": Top(pooler=True),
+            "MPNetForMaskedLM": Top(
+                head={"kind": "mlm", "activation": "gelu"},  # whatever hidden_act is
+                parts={
+                    "lm_head.transform.dense": linear("lm_head.dense"),
+                    "lm_head.transform.norm": norm("lm_head.layer_norm"),
+                    "lm_head.bias": vector("lm_head.bias", "lm_head.decoder.bias"),
+                },
+                decoder="lm_head.decoder",
+                ignore=("lm_head.decoder.bias",),
+            ),
+            "MPNetForSequenceClassification": Top(
+                head={"kind": "classifier", "activation": "tanh"},
+                parts={
+                    "classifier.dense": linear("classifier.dense"),
+                    "classifier.out": linear("classifier.out_proj"),
+                },
             ),
         },
     )
