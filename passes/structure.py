@@ -24,7 +24,7 @@ class Structure:
 
     def outputs(self, graph: Graph) -> list[int]:
         """The number of each output of a graph."""
-        graph = _in_parts(graph)
+        graph = in_parts(graph)
         given = [i.value for i in graph.inputs] + [p.value for p in graph.params]
         known = {value: self._number(value.name) for value in given}
         for node in graph.nodes:
@@ -58,8 +58,8 @@ def _operand(operand: Any, known: dict[Value, int]) -> Any:
     return None if operand is None else str(operand)
 
 
-def _in_parts(graph: Graph) -> Graph:
-    """Without composite ops."""
+def in_parts(graph: Graph) -> Graph:
+    """The graph with composite ops as their parts."""
     while True:
         parts = expand(graph)
         if parts is graph or len(parts.nodes) == len(graph.nodes):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,13 +55,17 @@ def built() -> Built:
     return CpuBackend().build(made, weights, Target("cpu"))
 
 
+def with_note(made: Built, text: bytes) -> Built:
+    """It, with a file that tells artifacts apart."""
+    return replace(made, files={**made.files, "note.txt": text})
+
+
 def write(folder: Path, made: Built, text: bytes = b"") -> None:
     """What `build` does once the code is there."""
     g = graph()
     with Staging(folder / "out.tfgraph") as stage:
         with stage.writing():
-            extra = {"note.txt": text}
-            write_artifact(stage.folder, g, g, made, Target("cpu"), [], extra)
+            write_artifact(stage.folder, g, g, with_note(made, text), Target("cpu"), [])
             record_verification(stage.folder, {"ok": None, "reason": "not run"})
         stage.publish()
 
@@ -210,7 +215,7 @@ def test_names_as_long_as_file_systems_take(tmp_path: Path, built: Built, letter
     for text in (b"first", b"second"):
         with Staging(tmp_path / name) as stage:
             g = graph()
-            write_artifact(stage.folder, g, g, built, Target("cpu"), [], {"note.txt": text})
+            write_artifact(stage.folder, g, g, with_note(built, text), Target("cpu"), [])
             stage.publish()
         assert (tmp_path / name / "note.txt").read_bytes() == text
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([name, other.name])

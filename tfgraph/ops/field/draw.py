@@ -41,7 +41,10 @@ class Draw:
     """Random functions from a seed, and a count of what would have to collide for two different
     graphs to seem equal."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, exponents: bool = True) -> None:
+        """Without `exponents` inputs have no residues modulo each q, which only exp asks for: its
+        operands are then random numbers."""
+        self._exponents = exponents
         self._rng = np.random.default_rng(seed)
         self._keys = [int(k) for k in self._rng.integers(0, 1 << 63, 8)]
         self._tables = [self._powers(p) for p in P]
@@ -52,9 +55,9 @@ class Draw:
         self.masked = self.chosen = False
         """Whether there was a mask, and whether it left some row two keys."""
 
-    def numbers(self, shape: tuple[int, ...]) -> tuple[Residues, Residues]:
+    def numbers(self, shape: tuple[int, ...]) -> tuple[Residues, Residues | None]:
         """Independent uniform elements, modulo each p and each q."""
-        return self._uniform(P, shape), self._uniform(Q, shape)
+        return self._uniform(P, shape), self._uniform(Q, shape) if self._exponents else None
 
     def integers(self, high: int, shape: tuple[int, ...]) -> NDArray:
         """Independent uniform integers below `high`."""
