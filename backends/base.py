@@ -211,6 +211,9 @@ def _limit(graph: Graph, value: Value) -> int | str | None:
         elif user.op == "take" and user.operands[1] == value:
             axis = user.attrs["axis"]
             rows.append(user.inputs[0].type.shape[axis])  # type: ignore[index]
+        elif user.op == "take_at":
+            places = zip(user.inputs[1:], user.inputs[0].type.shape, strict=False)
+            rows += [size for given, size in places if given == value]
     if not rows:
         return None
     least = dim_min(*rows)

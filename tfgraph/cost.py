@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Amount = int | Dim
 # Ops that read no more of one operand than they return, and which operand that is.
-_READS_ROWS = {"embedding": 1, "take": 0, "slice": 0}
+_READS_ROWS = {"embedding": 1, "take": 0, "take_at": 0, "slice": 0}
 _ZERO = as_dim(0)
 
 

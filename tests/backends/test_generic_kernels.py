@@ -259,6 +259,9 @@ LARGE: dict[str, Callable[[Any], Any]] = {
         _x(g, "a", as_dim("b") + 4, 75), axis=1, start=3, stop=as_dim("b") + 3
     ),
     "take": lambda g: ops.take(_x(g, "a", "b", 75), g.input("i", "i64", "b"), axis=1),
+    "take_at": lambda g: ops.take_at(
+        _x(g, "b", 2, 75), g.input("i", "i64", "a"), g.input("j", "i64", 3, 1)
+    ),
     "embedding": lambda g: ops.embedding(g.input("i", "i32", "a", "b"), _x(g, 2, 75)),
     "iota": lambda g: ops.iota(length=100 * as_dim("b")),
     "full": lambda g: ops.full(shape=("a", "b", 75), value=-2.5),

@@ -310,7 +310,7 @@ GUARDS: dict[str, Callable[..., float | None]] = {
 }
 JUMPS = {"less", "equal", "floor", "topk", "empty", "cast"}
 SAME_BITS = {
-    *("reshape", "transpose", "broadcast_to", "concat", "slice", "take", "embedding", "where"),
-    *("neg", "abs", "maximum", "minimum", "relu", "max", "floor", "cast", "iota", "full", "topk"),
-    "constant",
+    *("reshape", "transpose", "broadcast_to", "concat", "slice", "take", "take_at", "embedding"),
+    *("where", "neg", "abs", "maximum", "minimum", "relu", "max", "floor", "cast", "iota"),
+    *("full", "topk", "constant"),
 }

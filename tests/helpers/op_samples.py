@@ -171,6 +171,14 @@ def _take(s: Sample) -> Call:
     return [s.x(*shape), indices], {"axis": axis - len(shape) * s.pick(0, 1)}
 
 
+def _take_at(s: Sample) -> Call:
+    shape = s.shape(least=1)
+    dtype, count = s.pick(*INDICES), int(s.rng.integers(1, len(shape) + 1))
+    shapes = s.pick(((), ("b",)), (("b", 1), (2, 1, "b")), ((2, "b"),))
+    indices = [s.x(*s.pick(*shapes), dtype=dtype, limit=size) for size in shape[:count]]
+    return [s.x(*shape), *indices], {}
+
+
 def _embedding(s: Sample) -> Call:
     ids = s.x(*s.shape(), dtype=s.pick(*INDICES), limit=7)
     return [ids, s.x(7, "b")], {}
@@ -314,6 +322,7 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     "concat": _concat,
     "slice": _slice,
     "take": _take,
+    "take_at": _take_at,
     "embedding": _embedding,
     "iota": _iota,
     "full": _full,

@@ -66,6 +66,7 @@ from tfgraph.ops.movement import (
     reshape,
     slice_,
     take,
+    take_at,
     transpose,
 )
 from tfgraph.ops.reduction import cumsum, empty, max_, mean, sum_, topk
@@ -155,6 +156,7 @@ __all__ = [
     "sub",
     "sum_",
     "take",
+    "take_at",
     "tanh",
     "topk",
     "transpose",

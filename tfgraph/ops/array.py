@@ -112,6 +112,11 @@ class Array(ABC):
         """The slices at integer `indices` along `axis`, which the indices' shape replaces."""
 
     @abstractmethod
+    def take_at(self, indices: Sequence[Any]) -> Self:
+        """The elements, or slices, at an integer index for each of the first axes; the indices
+        broadcast together, and their common shape replaces those axes."""
+
+    @abstractmethod
     def topk(self, k: int) -> tuple[Self, Self]:
         """The k largest along the last axis, descending, and their indices; ties by index."""
 

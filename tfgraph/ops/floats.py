@@ -165,12 +165,14 @@ class FloatArray(Array):
 
     def take(self, indices: FloatArray, axis: int) -> FloatArray:
         """np.take; an index out of range raises IndexError, a negative one too."""
-        size = self.data.shape[axis]
-        wrong = (indices.data < 0) | (indices.data >= size)
-        if wrong.any():
-            first = indices.data[wrong].flat[0]
-            raise IndexError(f"index {first} is out of range 0..{size - 1}")
+        _check_indices(indices.data, self.data.shape[axis])
         return FloatArray(np.take(self.data, indices.data, axis=axis))
+
+    def take_at(self, indices: Sequence[FloatArray]) -> FloatArray:
+        """NumPy's indexing by arrays; errors are those of `take`."""
+        for given, size in zip(indices, self.data.shape, strict=False):
+            _check_indices(given.data, size)
+        return FloatArray(self.data[tuple(given.data for given in indices)])
 
     def topk(self, k: int) -> tuple[FloatArray, FloatArray]:
         """The k largest, NaN above all; sorted from behind, a stable sort keeps the lower index
@@ -223,6 +225,12 @@ def erf(x: NDArray) -> NDArray:
 @cache
 def _erf_grid(step: int, reach: int) -> NDArray:
     return np.array([math.erf(i / step) for i in range(-reach * step, reach * step + 1)])
+
+
+def _check_indices(indices: NDArray, size: int) -> None:
+    wrong = (indices < 0) | (indices >= size)
+    if wrong.any():
+        raise IndexError(f"index {indices[wrong].flat[0]} is out of range 0..{size - 1}")
 
 
 def _sizes(dims: Sequence[DimLike]) -> tuple[int, ...]:

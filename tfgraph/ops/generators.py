@@ -38,6 +38,8 @@ def _asked(node: Node, value: Value) -> Iterator[Fill]:
         table = node.inputs[1]
     elif node.op == "take" and node.operands[1] == value:
         table, axis = node.inputs[0], int(node.attrs["axis"])  # type: ignore[arg-type]
+    elif node.op == "take_at" and value in node.operands[1:]:
+        table, axis = node.inputs[0], node.operands.index(value, 1) - 1
     if table is not None and table.type.shape[axis].is_const:
         yield Fill("ids", exact(int(table.type.shape[axis])))
     for operand in node.operands:

@@ -110,6 +110,22 @@ def take(x: Array, indices: Array, /, *, axis: int = 0) -> Array:
     return x.take(indices, axis)
 
 
+def _take_at(x: TensorType, *indices: TensorType) -> TensorType:
+    if not 1 <= len(indices) <= x.rank:
+        raise TfgraphError(f"{len(indices)} tensors of indices for {x}")
+    for given in indices:
+        if given.dtype not in (DType.int64, DType.int32):
+            raise TfgraphError(f"indices are {given}, expected i64 or i32")
+    places = broadcast_shapes(*(given.shape for given in indices))
+    return x.with_shape((*places, *x.shape[len(indices) :]))
+
+
+@op(infer=_take_at, flops=_free)
+def take_at(x: Array, /, *indices: Array) -> Array:
+    """x[i, j, ...]: an index for each of the first axes, which broadcast together."""
+    return x.take_at(indices)
+
+
 def _embedding(ids: TensorType, table: TensorType) -> TensorType:
     if table.rank != 2:
         raise TfgraphError(f"the table is {table}, expected [rows, width]")

@@ -116,6 +116,10 @@ class Traced(Refuse, Array):
         """The op `take`."""
         return self._emit("take", indices, axis=axis)
 
+    def take_at(self, indices: Sequence[Any]) -> Any:
+        """The op `take_at`."""
+        return self._emit("take_at", *indices)
+
     def topk(self, k: int) -> Any:
         """The op `topk`."""
         return self._emit("topk", k=k)

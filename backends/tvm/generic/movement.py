@@ -81,6 +81,22 @@ def gather(kernel: Kernel, x: Tensor, indices: Tensor, axis: int) -> None:
     kernel.fill(value)
 
 
+@emitter("take_at")
+def _take_at(kernel: Kernel) -> None:
+    """As `gather`, an index out of range reads the nearest place on its axis."""
+    x, *indices = kernel.operands
+    shared = kernel.result.type.rank - (x.type.rank - len(indices))
+
+    def value(i: Indices) -> Expr:
+        found = [
+            T.max(T.min(T.cast(given.at(i[:shared]), "int64"), x.shape[axis] - 1), i64(0))
+            for axis, given in enumerate(indices)
+        ]
+        return x[(*found, *i[shared:])]
+
+    kernel.fill(value)
+
+
 @emitter("iota")
 def _iota(kernel: Kernel) -> None:
     kernel.fill(lambda i: i[0])

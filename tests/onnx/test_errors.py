@@ -1,0 +1,148 @@
+"""What is wrong with an ONNX file is said in an error that names the node or tensor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from helpers.onnx_files import export_path, node, save
+from onnx import TensorProto, numpy_helper
+
+from tfgraph.errors import TfgraphError
+from tfgraph.onnx import import_onnx
+
+X = {"x": ("f32", ["n", 4])}
+
+
+def error(path: Path) -> str:
+    with pytest.raises(TfgraphError) as caught:
+        import_onnx(path)
+    assert caught.value.exit_code == 2
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def changed(tmp_path: Path, change: Any) -> Path:
+    """A model of one Relu that something is done to."""
+    model = onnx.load(str(save(tmp_path / "m.onnx", [node("Relu", "x", "y")], X, ["y"])))
+    change(model)
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    return tmp_path / "m.onnx"
+
+
+def test_truncated(tmp_path: Path) -> None:
+    data = export_path("bert.legacy_static").read_bytes()
+    path = tmp_path / "m.onnx"
+    for length in (1, 100, 5000, len(data) - 1):
+        path.write_bytes(data[:length])
+        assert "truncated or damaged" in error(path)
+    path.write_bytes(b"")
+    assert "empty" in error(path)
+    path.write_text("graph g() {}")
+    assert "no ONNX model" in error(path)
+
+
+def test_every_unsupported_operator(tmp_path: Path) -> None:
+    nodes = [node("Relu", "x", "a"), node("NonZero", "a", "b"), node("Mystery", "b", "y")]
+    nodes[2].domain = "my.domain"
+    said = error(save(tmp_path / "m.onnx", nodes, X, ["y"]))
+    assert "node 'n_b': the operator NonZero is not supported" in said
+    assert "node 'n_y': the operator my.domain.Mystery is not supported" in said
+    assert "Relu" not in said
+
+
+def test_cycle(tmp_path: Path) -> None:
+    nodes = [node("Add", "x b", "a"), node("Neg", "a", "b")]
+    said = error(save(tmp_path / "m.onnx", nodes, X, ["b"]))
+    assert "nodes form a cycle, or wait for one: Add 'n_a', Neg 'n_b'" in said
+
+
+def test_missing_value(tmp_path: Path) -> None:
+    said = error(save(tmp_path / "m.onnx", [node("Add", "x w", "y")], X, ["y"]))
+    assert "Add 'n_y' reads 'w', which nothing makes" in said
+
+
+def test_wrong_types(tmp_path: Path) -> None:
+    stored = {"w": np.ones((4, 4), np.int64)}
+    said = error(save(tmp_path / "m.onnx", [node("MatMul", "x w", "y")], X, ["y"], stored))
+    assert "MatMul 'n_y'" in said
+    assert "f32" in said
+
+
+def test_types_the_ir_does_not_have(tmp_path: Path) -> None:
+    def strings(model: onnx.ModelProto) -> None:
+        model.graph.input[0].type.tensor_type.elem_type = TensorProto.STRING
+
+    assert "the input 'x' is of type string" in error(changed(tmp_path, strings))
+
+
+def test_absurd_sizes(tmp_path: Path) -> None:
+    def input_size(model: onnx.ModelProto) -> None:
+        model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 2**62
+
+    assert "a size above" in error(changed(tmp_path, input_size))
+
+    def initializer(model: onnx.ModelProto) -> None:
+        tensor = numpy_helper.from_array(np.zeros(4, np.float32), "w")
+        tensor.dims[0] = 2**40
+        model.graph.initializer.append(tensor)
+
+    said = error(changed(tmp_path, initializer))
+    assert "the initialiser 'w' has 16 bytes, expected 4398046511104" in said
+
+
+def test_attributes(tmp_path: Path) -> None:
+    def wrong(model: onnx.ModelProto) -> None:
+        model.graph.node[0].op_type = "Softmax"
+        model.graph.node[0].attribute.append(onnx.helper.make_attribute("axis", "last"))
+
+    assert "the attribute 'axis' is of another type" in error(changed(tmp_path, wrong))
+
+
+@pytest.mark.parametrize(
+    ("location", "says"),
+    [
+        ("../secret.bin", "outside of the model's folder"),
+        ("/etc/passwd", "outside of the model's folder"),
+        ("a/../../b", "outside of the model's folder"),
+        ("", "outside of the model's folder"),
+        ("absent.bin", "there is no such file"),
+        ("link.bin", "a link out of the model's folder"),
+        ("short.bin", "which has 3"),
+    ],
+)
+def test_external_data(tmp_path: Path, location: str, says: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret.bin").write_bytes(bytes(64))
+    (folder / "link.bin").symlink_to(tmp_path / "secret.bin")
+    (folder / "short.bin").write_bytes(b"abc")
+
+    def external(model: onnx.ModelProto) -> None:
+        tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[4])
+        tensor.data_location = TensorProto.EXTERNAL
+        entry = tensor.external_data.add()
+        entry.key, entry.value = "location", location
+        model.graph.initializer.append(tensor)
+
+    said = error(changed(folder, external))
+    assert "the initialiser 'w' is" in said
+    assert says in said
+
+
+def test_not_a_tensor(tmp_path: Path) -> None:
+    def sequence(model: onnx.ModelProto) -> None:
+        kind = onnx.helper.make_tensor_sequence_value_info("x", TensorProto.FLOAT, [2])
+        model.graph.input[0].CopyFrom(kind)
+
+    assert "the input 'x' is no tensor" in error(changed(tmp_path, sequence))
+
+
+def test_operator_set(tmp_path: Path) -> None:
+    def newer(model: onnx.ModelProto) -> None:
+        model.opset_import[0].version = 999
+
+    assert "version 999 of ONNX's operators" in error(changed(tmp_path, newer))

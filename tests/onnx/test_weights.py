@@ -1,0 +1,146 @@
+"""Weights of an ONNX file are views of it; constants that follow a formula become that formula."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from helpers.onnx_files import node, save
+
+import tfgraph
+from tfgraph.ir import Graph
+from tfgraph.onnx import import_onnx
+from tfgraph.onnx.wire import skim
+
+X = {"x": ("f32", [3, 4])}
+WEIGHT = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_views(tmp_path: Path, external: bool) -> None:
+    """The bytes are those of the file, and importing takes no memory for them."""
+    weight = np.random.default_rng(0).standard_normal((1024, 2048)).astype(np.float32)
+    inputs = {"x": ("f32", [3, 1024])}
+    stored = {"w": weight, "b": weight[0]}
+    nodes = [node("MatMul", "x w", "m"), node("Add", "m b", "y")]
+    path = save(tmp_path / "m.onnx", nodes, inputs, ["y"], stored)
+    if external:
+        onnx.save(onnx.load(str(path)), str(path), save_as_external_data=True, location="m.bin")
+    tracemalloc.start()
+    _, weights = import_onnx(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < weight.nbytes // 4
+    assert list(weights) == ["w", "b"]
+    np.testing.assert_array_equal(weights["w"], weight)
+    np.testing.assert_array_equal(weights["b"], weight[0])
+    if external:  # else the bytes may be unaligned
+        assert np.shares_memory(weights["w"], weights["w"])
+
+
+def test_the_skeleton_is_the_same_message() -> None:
+    from helpers.onnx_files import export_path
+
+    data = export_path("llama.dynamo_dyn").read_bytes()
+    whole = onnx.ModelProto.FromString(data)
+    skeleton, spans = skim(memoryview(data))
+    model = onnx.ModelProto.FromString(skeleton)
+    assert len(spans) > 10
+    for i, (start, stop) in spans.items():
+        assert not model.graph.initializer[i].raw_data
+        model.graph.initializer[i].raw_data = data[start:stop]
+    assert model == whole
+
+
+def ops_of(tmp_path: Path, constant: Any, op: str = "Add") -> tuple[Graph, list[str]]:
+    """The ops of x + constant."""
+    kind = {"f": "f32", "i": "i64", "b": "bool"}[constant.dtype.kind]
+    inputs = {"x": (kind, ["n", *constant.shape[1:]])}
+    nodes = [node(op, "x c", "y")]
+    path = save(tmp_path / "m.onnx", nodes, inputs, ["y"], {"c": constant})
+    graph, weights = import_onnx(path)
+    x = np.ones(constant.shape, constant.dtype)
+    got = tfgraph.compile(graph, weights=weights, target="numpy")(x=x)["y"]
+    want = np.logical_and(x, constant) if op == "And" else x + constant
+    np.testing.assert_array_equal(got, want)
+    return graph, [n.op for n in graph.nodes]
+
+
+FORMULAS = {
+    "one number": (np.full((1, 3, 4), 2.5, np.float32), "full add"),
+    "positions": (np.arange(70).reshape(1, 70), "iota reshape add"),
+    "from 2 by 3": (2 + 3 * np.arange(70).reshape(1, 70), "iota mul reshape add add"),
+    "differences": (
+        np.arange(9)[None, :, None] - np.arange(8)[None, None],
+        "iota reshape iota mul reshape add add",
+    ),
+    "indices side by side": (
+        np.stack(np.broadcast_arrays(np.arange(3)[:, None], np.arange(9)), -1)[None],
+        "iota reshape broadcast_to iota reshape broadcast_to concat add",
+    ),
+    "a triangle": (
+        np.tri(5, 7, 2, dtype=bool)[None],
+        "iota reshape iota reshape add less reshape logical_and",
+    ),
+    "a triangle above": (
+        ~np.tri(5, dtype=bool)[None],
+        "iota reshape iota reshape add less reshape logical_and",
+    ),
+    "a window": (
+        np.tri(9, k=1, dtype=bool)[None] & ~np.tri(9, k=-3, dtype=bool)[None],
+        "iota reshape iota reshape add less add less logical_and reshape logical_and",
+    ),
+    "one triangle for a batch": (
+        np.stack([np.tri(5, dtype=bool)] * 2),
+        "iota reshape iota reshape add less reshape broadcast_to logical_and",
+    ),
+    "a triangle of floats": (
+        np.where(np.tri(5), 0, np.finfo(np.float32).min).astype(np.float32)[None],
+        "iota reshape iota reshape add less full full where reshape add",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_formulas(tmp_path: Path, kind: str) -> None:
+    constant, ops = FORMULAS[kind]
+    graph, found = ops_of(tmp_path, constant, "And" if constant.dtype == bool else "Add")
+    assert found == ops.split()
+    assert not graph.params
+
+
+@pytest.mark.parametrize("axis", [-1, -2])
+def test_tables_of_two_equal_halves(tmp_path: Path, axis: int) -> None:
+    """Half of the table is a parameter, as the cosines of rotary positions take it."""
+    halves = np.stack([WEIGHT[:, :4]] * 2, axis)
+    graph, found = ops_of(tmp_path, halves.reshape(1, 4, 8))
+    assert [str(p.value.type) for p in graph.params] == ["f32[1,4,4]"]
+    assert found[-1] == "add"
+
+
+NO_FORMULAS = {
+    "noise": WEIGHT[None],
+    "minus infinity": np.where(np.tri(5), 0, -np.inf).astype(np.float32)[None],
+    "not a number": np.full((1, 2, 3), np.nan, np.float32),
+    "minus zero": np.full((1, 2, 3), -0.0, np.float32),
+    "not quite positions": np.array([[*range(70), 71]]),
+    "not quite a triangle": np.tri(5, dtype=bool)[None] ^ np.eye(5, k=-3, dtype=bool)[None],
+}
+
+
+@pytest.mark.parametrize("kind", NO_FORMULAS)
+def test_no_formulas(tmp_path: Path, kind: str) -> None:
+    constant = NO_FORMULAS[kind]
+    graph, found = ops_of(tmp_path, constant, "And" if constant.dtype == bool else "Add")
+    assert len(found) == 1
+    assert [p.value.name for p in graph.params] == ["c"]
+
+
+def test_scalars_are_exact_decimals(tmp_path: Path) -> None:
+    scale = {"s": np.array(0.1, np.float32)}
+    graph, _ = import_onnx(save(tmp_path / "m.onnx", [node("Mul", "x s", "y")], X, ["y"], scale))
+    assert "mul(%x, 0.1)" in tfgraph.print_graph(graph)
