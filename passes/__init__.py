@@ -11,6 +11,7 @@ from tfgraph.passes.fuse_linear_activation import FuseLinearActivation
 from tfgraph.passes.pattern import NoMatch, call, const, either, masked, opt, var
 from tfgraph.passes.pipeline import (
     DEFAULT_PIPELINE,
+    IMPORTED_PIPELINE,
     PASSES,
     Pass,
     PassReport,
@@ -20,6 +21,12 @@ from tfgraph.passes.pipeline import (
     register_pass,
     run_pipeline,
 )
+from tfgraph.passes.recover_activations import RecoverActivations
+from tfgraph.passes.recover_heads import RecoverHeads
+from tfgraph.passes.recover_linear import RecoverLinear
+from tfgraph.passes.recover_masks import RecoverMasks
+from tfgraph.passes.recover_norms import RecoverNorms
+from tfgraph.passes.recover_rotary import RecoverRotary
 from tfgraph.passes.rewrite import Declined, Rewrites, apply_rules
 from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import Simplify
@@ -27,6 +34,7 @@ from tfgraph.passes.tap import Tap, find_taps, is_attention, tap_fused, with_tap
 
 __all__ = [
     "DEFAULT_PIPELINE",
+    "IMPORTED_PIPELINE",
     "PASSES",
     "CommonSubexpressions",
     "DeadCode",
@@ -40,6 +48,12 @@ __all__ = [
     "NoMatch",
     "Pass",
     "PassReport",
+    "RecoverActivations",
+    "RecoverHeads",
+    "RecoverLinear",
+    "RecoverMasks",
+    "RecoverNorms",
+    "RecoverRotary",
     "Rewrites",
     "Rule",
     "RulePass",

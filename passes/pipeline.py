@@ -33,6 +33,12 @@ DEFAULT_PIPELINE = (
     "fuse-attention,fuse-add-norm,fuse-linear-activation,merge-projections,cse,dce"
 )
 
+IMPORTED_PIPELINE = (
+    "simplify,cse,recover-norms,recover-activations,recover-linear,recover-heads,recover-masks,"
+    "recover-rotary," + DEFAULT_PIPELINE
+)
+"""For what another tool wrote out in its own ops."""
+
 
 @dataclass(frozen=True)
 class PassReport:

@@ -29,7 +29,6 @@ from tfgraph.backends.base import (
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Fill, Graph, Input, Node, Output, Value
-from tfgraph.passes import DEFAULT_PIPELINE
 from tfgraph.runtime.examples import complete
 from tfgraph.runtime.inputs import check_dims
 from tfgraph.weights import Seeded
@@ -150,7 +149,7 @@ def compare(
     *,
     weights: Weights | None = None,
     dims: Mapping[str, int] | None = None,
-    passes: str = DEFAULT_PIPELINE,
+    passes: str | None = None,
     seed: int = 0,
     threads: int | None = None,
 ) -> Comparison:
@@ -165,7 +164,7 @@ def compare(
     opened = open_source(source, weights)
     graph = opened.graph
     plans = [Target(name, threads=threads) for name in backends]
-    graphs = [fuse(graph, target, passes).compiled for target in plans]
+    graphs = [fuse(graph, target, passes or opened.passes).compiled for target in plans]
     arrays = Seeded(graph.params) if opened.weights is None else opened.weights
     symbols = symbol_ranges(graph)
     constraints = [str(c) for c in constraints_of(graph)]

@@ -30,7 +30,7 @@ from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.staging import Staging
 from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
 from tfgraph.ir import Graph
-from tfgraph.passes import DEFAULT_PIPELINE, PassReport, Tap
+from tfgraph.passes import PassReport, Tap
 from tfgraph.passes.proof import Proof
 from tfgraph.runtime.cores import check_threads
 from tfgraph.runtime.format import SUFFIX
@@ -96,7 +96,7 @@ def compile(
     *,
     output: str | Path | None = None,
     weights: Weights | None = None,
-    passes: str = DEFAULT_PIPELINE,
+    passes: str | None = None,
     tap: str | Sequence[str] = (),
     threads: int | None = None,
 ) -> Executable:
@@ -112,7 +112,7 @@ def compile(
     target cannot run, MissingTool where this machine cannot, VerificationFailed.
     """
     opened = open_source(source, weights)
-    chosen = opened.choose(target)
+    chosen, passes = opened.choose(target), passes or opened.passes
     if check_threads(threads) is not None:
         chosen = replace(chosen, threads=threads)
     backend = find_backend(chosen.name)
@@ -158,7 +158,7 @@ def build(
     output: str | Path | None = None,
     *,
     weights: Weights | None = None,
-    passes: str = DEFAULT_PIPELINE,
+    passes: str | None = None,
     tap: str | Sequence[str] = (),
     check: bool = True,
     prove: bool = True,
@@ -197,7 +197,7 @@ def _build(
     target: str | Target | None,
     output: str | Path | None,
     *,
-    passes: str,
+    passes: str | None,
     tap: str | Sequence[str],
     check: bool = True,
     prove: bool = True,
@@ -207,7 +207,7 @@ def _build(
     after: AfterPass | None = None,
 ) -> CompileReport:
     """See `build`."""
-    chosen = opened.choose(target)
+    chosen, passes = opened.choose(target), passes or opened.passes
     backend = find_backend(chosen.name)
     if not isinstance(backend, CompilingBackend):
         raise TfgraphError(
@@ -287,7 +287,7 @@ def _command(
         "--target": target.name,
         "--arch": target.arch,
         "--mcpu": target.mcpu,
-        "--passes": None if passes == DEFAULT_PIPELINE else passes,
+        "--passes": None if passes == opened.passes else passes,
     }
     given = [word for name, value in options.items() if value for word in (name, value)]
     patterns = [tap] if isinstance(tap, str) else tap

@@ -1,6 +1,6 @@
 """What `compile`, `build` and `compare` take: a graph, a model, or the path of one.
 
-May import: weights, backends.base, hf, model, ops, runtime, ir, errors.
+May import: weights, backends.base, passes, hf, onnx, model, ops, runtime, ir, errors.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tfgraph.backends.base import Target, Weights
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import Builder
+from tfgraph.passes import DEFAULT_PIPELINE, IMPORTED_PIPELINE
 from tfgraph.runtime.format import MANIFEST
 from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
@@ -43,6 +44,8 @@ class Opened:
     tokenizer: Path | None = None
     generation: StartStop | None = None
     file: str | None = None
+    passes: str = DEFAULT_PIPELINE
+    """Those that its kind of file wants."""
 
     def tokenizer_json(self) -> bytes | None:
         """The bytes of the tokenizer. Raises TfgraphError for a file that cannot be read."""
@@ -58,30 +61,35 @@ class Opened:
 
 def open_source(source: Source, weights: Weights | None = None) -> Opened:
     """The graph of `source`: a Graph, a Model, or a path as `load_source` takes it (`model.yaml`,
-    `file.py:name`, `graph.tfg`, a checkpoint's folder). `weights` stand in for the model's own: all
-    of them, of the parameters' shapes and dtypes. Raises TfgraphError."""
+    `file.onnx`, `file.py:name`, `graph.tfg`, a checkpoint's folder). `weights` stand in for the
+    model's own: all of them, of the parameters' shapes and dtypes. Raises TfgraphError."""
     opened = _open(source)
     given = opened.weights if weights is None else weights
     return opened if given is None else replace(opened, weights=given_weights(opened.graph, given))
 
 
 def load_source(spec: str | Path) -> Model:
-    """The model that `spec` names: a checkpoint's folder, `model.yaml`, `file.py:name` (a Graph, a
-    Builder, a Model, or a function of no arguments that returns one), or a file of textual IR
-    (`.tfg`, `.txt`, or any that begins with `graph `). Graphs without weights of their own get
-    seeded ones.
+    """The model that `spec` names: a checkpoint's folder, an ONNX file (`.onnx`), `model.yaml`,
+    `file.py:name` (a Graph, a Builder, a Model, or a function of no arguments that returns one), or
+    a file of textual IR (`.tfg`, `.txt`, or any that begins with `graph `). Graphs without weights
+    of their own get seeded ones.
 
     Raises TfgraphError for a file that is missing, of another kind, or wrong.
     """
     from tfgraph import model
 
-    folder = Path(spec)
-    if not (folder.is_dir() and (folder / CONFIG).is_file()):
+    path = Path(spec)
+    if path.suffix == ".onnx" and not path.is_dir():
+        from tfgraph.onnx import import_onnx
+
+        graph, weights = import_onnx(path)
+        return model.Model(graph, weights, graph.name, path=path, passes=IMPORTED_PIPELINE)
+    if not (path.is_dir() and (path / CONFIG).is_file()):
         return model.load_source(spec)
     from tfgraph.hf import import_checkpoint
 
-    file = folder / "model.yaml"  # where the text would stand: it is not written
-    return model.read_model(file, import_checkpoint(folder, file))
+    file = path / "model.yaml"  # where the text would stand: it is not written
+    return model.read_model(file, import_checkpoint(path, file))
 
 
 def _open(source: Source) -> Opened:
@@ -103,7 +111,8 @@ def _open(source: Source) -> Opened:
         if own.name == "cuda":
             own = Target("cuda", arch=given.arch)
         more = given.functions, given.tokenizer, given.generation
-        return Opened(given.graph, given.weights, own, *more)
+        passes = given.passes or DEFAULT_PIPELINE
+        return Opened(given.graph, given.weights, own, *more, passes=passes)
     if isinstance(given, Builder):
         raise TfgraphError(
             f"graph {given.name} is still being built", hint="call build() for the graph"

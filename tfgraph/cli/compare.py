@@ -135,7 +135,7 @@ def _backends(
             arrays,
             weights=read.weights,
             dims=dims,
-            passes=DEFAULT_PIPELINE if passes is None else passes,
+            passes=(read.passes or DEFAULT_PIPELINE) if passes is None else passes,
             seed=seed,
             threads=threads,
         )

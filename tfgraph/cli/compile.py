@@ -94,7 +94,7 @@ def compile(
     from tfgraph.api import VerificationFailed, build
     from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline
 
-    pipeline = DEFAULT_PIPELINE if passes is None else passes
+    pipeline = (read.passes or DEFAULT_PIPELINE) if passes is None else passes
     names = [p.name for p in parse_pipeline(pipeline)]
     wanted = _passes_to_show(print_after or (), names)
     if not session.quiet:

@@ -112,7 +112,7 @@ def inspect(
     if fused or fusion or passes is not None:
         from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
 
-        pipeline = DEFAULT_PIPELINE if passes is None else passes
+        pipeline = (read.passes or DEFAULT_PIPELINE) if passes is None else passes
         graph, reports = run_pipeline(read.graph, parse_pipeline(pipeline))
     shown = read.graph if fusion and not fused and passes is None else graph
     found = _describe(shown, format)

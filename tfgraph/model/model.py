@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 class Model:
     """A graph, its weights by parameter name (lazy), and what its file says about compiling.
 
+    `passes` are those that its kind of file wants, where these are not the default ones;
     `locations` gives the place of each key at the top of the file, for messages about them;
     `functions` are those with which it generates, over the same weights (see `model.generate`);
     `tokenizer` is the tokenizer.json that goes into artifacts.
@@ -50,6 +51,7 @@ class Model:
     target: str | None = None
     arch: str | None = None
     path: Path | None = None
+    passes: str | None = None
     locations: Mapping[str, Location] = field(default_factory=lambda: dict[str, Location]())
     functions: Mapping[str, Graph] = field(default_factory=lambda: dict[str, "Graph"]())
     tokenizer: Path | None = None

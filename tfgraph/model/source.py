@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _YAML = (".yaml", ".yml")
 _TEXT = (".tfg", ".txt")
-_KINDS = "a .yaml model, file.py:name, or a graph as text (.tfg)"
+_KINDS = "a .yaml model, a .onnx file, file.py:name, or a graph as text (.tfg)"
 _ONE = "name a Graph, or a function of no arguments that returns one"
 _NO_STREAM = "models are read from files, not from standard input or a pipe: write it to one"
 

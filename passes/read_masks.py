@@ -1,0 +1,263 @@
+"""What conditions and sums of an exporter say about which keys a query may see.
+
+A condition is followed through broadcasts and intersections down to comparisons of positions, which
+are `causal` and `window`, and to masks [batch, keys], which are `padding`; what is not understood
+stays a tensor. May import: positions, ops, ir.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.ir import DType, Exact, Value, as_dim
+from tfgraph.ir import mask as masks
+from tfgraph.ops import Traced, current, logical_not
+from tfgraph.passes.positions import Affine, affine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgraph.ir import Mask, Node, TensorType
+    from tfgraph.ir.dim import Dim
+
+SENTINEL = -1e4
+"""Constants up to this one, added to a score, hide it: e^-10000 is 0 in every float type."""
+_ZERO, _ONE = as_dim(0), as_dim(1)
+_TRUE = Exact(Fraction(1))
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads what conditions say about queries and keys."""
+
+    producer: Mapping[Value, Node]
+
+    def hides(self, value: Value) -> bool:
+        """Whether a value is a constant that hides a score it is added to, or stands in for."""
+        number = self._constant(value)
+        return number is not None and float(number) <= SENTINEL
+
+    def hidden(self, value: Value, scores: TensorType) -> list[Mask] | None:
+        """The masks that an added tensor is, if it is 0 where a score counts and a sentinel
+        elsewhere."""
+        node = self._bare(value)
+        if node is None:
+            return None
+        if self._is_zero(value):
+            return []
+        if node.op == "where":
+            condition, yes, no = node.inputs
+            if self._is_zero(yes) and self.hides(no):
+                return self.allowed(condition, scores)
+            if self._is_zero(no) and self.hides(yes):
+                return self.allowed(opposite(condition), scores)
+        if node.op == "mul":
+            return self._scaled(node, scores)
+        return None
+
+    def _scaled(self, node: Node, scores: TensorType) -> list[Mask] | None:
+        """(1 - keep) * -10000, of a keep of 0 and 1 that was an integer or a bool."""
+        factor = next((o for o in node.operands if isinstance(o, Exact)), None)
+        if factor is None or float(factor) > SENTINEL:
+            return None
+        inner = self._bare(node.inputs[0])
+        if inner is None or inner.op != "sub" or inner.operands[0] != _TRUE:
+            return None
+        keep = self._bare(inner.inputs[0])
+        if keep is None or keep.op != "cast" or keep.inputs[0].type.dtype.is_float:
+            return None
+        source = Traced(current(), keep.inputs[0])
+        if source.dtype != DType.bool_:
+            return self._keys(source.value, scores)
+        return self.allowed(source.value, scores)
+
+    def allowed(self, condition: Value, scores: TensorType) -> list[Mask]:
+        """The masks whose intersection a condition is."""
+        node = self._bare(condition)
+        if node is not None:
+            if node.op == "logical_and":
+                return [m for v in node.inputs for m in self.allowed(v, scores)]
+            if node.op == "full" and node.attrs["value"] == _TRUE:
+                return []
+            positions = self._compared(node, scores)
+            if positions is not None:
+                return positions
+        keys = self._keys(condition, scores)
+        return keys if keys is not None else [masks.dense(Traced(current(), condition))]
+
+    def _compared(self, node: Node, scores: TensorType) -> list[Mask] | None:
+        """A comparison of positions."""
+        negated = node.op == "logical_not"
+        less = self._bare(node.inputs[0]) if negated else node
+        if less is None or less.op != "less":
+            return None
+        a, b = less.operands
+        if negated:  # not a < b: a - b >= 0
+            far = self._distance(a, b, scores)
+            if far is not None:
+                return far
+        x, y = affine(a, self.producer), affine(b, self.producer)
+        if x is None or y is None:
+            return None
+        gap = x.combined(y, lambda p, q: p - q) if negated else y.combined(x, lambda p, q: p - q)
+        if not negated:
+            gap = Affine(gap.start - 1, gap.steps)
+        return _at_least_zero(gap, scores)
+
+    def _distance(self, a: Any, b: Any, scores: TensorType) -> list[Mask] | None:
+        """not a < |x|: |x| <= a, which is x <= a and -x <= a."""
+        node = self._bare(b) if isinstance(b, Value) else None
+        if node is None or node.op != "abs":
+            return None
+        most, x = affine(a, self.producer), affine(node.inputs[0], self.producer)
+        if most is None or x is None:
+            return None
+        sides = [most.combined(x, operator.sub), most.combined(x, operator.add)]
+        found = [_at_least_zero(side, scores) for side in sides]
+        if any(side is None for side in found):
+            return None
+        windows = [m for side in found for m in side or ()]
+        return _joined(windows)
+
+    def _keys(self, value: Value, scores: TensorType) -> list[Mask] | None:
+        """A condition on keys alone: a mask [batch, keys], read as it is or by positions."""
+        batch, keys = scores.shape[0], scores.shape[-1]
+        if value.type.rank != scores.rank:
+            return None  # its first axis is not the batch
+        node = self.producer.get(value)
+        while node is not None and node.op in ("reshape", "broadcast_to", "cast"):
+            source = node.inputs[0]
+            if node.op == "cast" and source.type.dtype.is_float:
+                return None
+            if node.op == "broadcast_to" and source.type.rank != node.output.type.rank:
+                return None
+            if node.op == "reshape":
+                if not _is_row(node.output.type.shape, batch, keys):
+                    return None
+                if source.type.shape == (batch, keys):
+                    return [masks.padding(Traced(current(), self._integer(source)))]
+            node = self.producer.get(source)
+        if node is None or node.op not in ("take", "take_at"):
+            return None
+        table = self._table(node, batch, keys)
+        return None if table is None else [masks.padding(Traced(current(), self._integer(table)))]
+
+    def _table(self, node: Node, batch: Dim, keys: Dim) -> Value | None:
+        """The mask [batch, keys] that a gather reads all of, row by row."""
+        table, *indices = node.inputs
+        found = [affine(i, self.producer) for i in indices]
+        shape = indices[0].type.shape if node.op == "take" else node.output.type.shape
+        if any(i is None for i in found) or not _is_row(shape, batch, keys):
+            return None
+        rank = len(shape)
+        places = [i.aligned(rank) for i in found if i is not None]
+        row, column = _unit(0, rank, shape), _unit(rank - 1, rank, shape)
+        if node.op == "take_at":
+            fits = table.type.shape == (batch, keys) and places == [row, column]
+            return table if fits else None
+        if node.attrs["axis"] != 0 or len(places) != 1:
+            return None
+        flat = Affine(
+            _ZERO, tuple(keys * r + c for r, c in zip(row.steps, column.steps, strict=True))
+        )
+        inner = self.producer.get(table)
+        while inner is not None and inner.op == "reshape":
+            source = inner.inputs[0]
+            if source.type.shape == (batch, keys):
+                return source if places[0] == flat else None
+            inner = self.producer.get(source)
+        return None
+
+    def _integer(self, value: Value) -> Value:
+        """The integers that a bool mask was made of: not 0 is true."""
+        node = self.producer.get(value)
+        if node is not None and node.op == "cast" and node.output.type.dtype == DType.bool_:
+            source = node.inputs[0]
+            return source if source.type.dtype.is_int else value
+        return value
+
+    def _bare(self, value: Value) -> Node | None:
+        """The node behind broadcasts, and reshapes that add or drop axes in front."""
+        node = self.producer.get(value)
+        while node is not None and (
+            node.op == "broadcast_to"
+            or (
+                node.op == "reshape"
+                and _trimmed(node.inputs[0].type.shape) == _trimmed(node.output.type.shape)
+            )
+        ):
+            node = self.producer.get(node.inputs[0])
+        return node
+
+    def _constant(self, value: Value) -> Exact | None:
+        node = self._bare(value)
+        number = None if node is None or node.op != "full" else node.attrs["value"]
+        return number if isinstance(number, Exact) else None
+
+    def _is_zero(self, value: Value) -> bool:
+        number = self._constant(value)
+        return number is not None and not number.factor
+
+
+def opposite(condition: Value) -> Value:
+    """Where a condition does not hold."""
+    found: Any = logical_not(Traced(current(), condition))
+    return found.value  # type: ignore[no-any-return]
+
+
+def _trimmed(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """A shape without the axes of size 1 in front."""
+    wide = [i for i, size in enumerate(shape) if size != _ONE]
+    return shape[wide[0] :] if wide else ()
+
+
+def _unit(axis: int, rank: int, shape: tuple[Dim, ...]) -> Affine:
+    """The index along one axis."""
+    step = _ZERO if shape[axis] == _ONE else _ONE
+    return Affine(_ZERO, tuple(step if i == axis else _ZERO for i in range(rank)))
+
+
+def _is_row(shape: tuple[Dim, ...], batch: Dim, keys: Dim) -> bool:
+    """[batch, 1, ..., 1, keys], perhaps with axes of size 1 behind it."""
+    first, *rest = shape
+    wide = [size for size in rest if size != _ONE]
+    return first == batch and wide == [size for size in (keys,) if size != _ONE]
+
+
+def _at_least_zero(gap: Affine, scores: TensorType) -> list[Mask] | None:
+    """The masks that say that a sum over the axes of the scores is not negative."""
+    gap = gap.aligned(scores.rank)
+    *outer, query, key = gap.steps
+    if any(step.terms for step in outer):
+        return None
+    signs = [int(s) if s.is_const else None for s in (query, key)]
+    if signs == [0, 0]:
+        return [] if gap.start.is_const and int(gap.start) >= 0 else None
+    square = scores.shape[-2] == scores.shape[-1]
+    if signs == [1, -1]:  # key <= query + start
+        if not gap.start.terms and square:
+            return [masks.causal()]
+        return [masks.causal(gap.start)]
+    if signs == [-1, 1]:  # key >= query - start
+        return _window(left=gap.start) if square else None
+    if None not in signs and all(s is not None and s >= 0 for s in signs):
+        return [] if gap.start.is_const and int(gap.start) >= 0 else None
+    return None
+
+
+def _window(*, left: Dim) -> list[Mask] | None:
+    return [masks.window(left=left)] if left.is_const and int(left) >= 0 else None
+
+
+def _joined(found: list[Mask]) -> list[Mask]:
+    """A window to the left, and causal with an offset, which is a window to the right, as one."""
+    left = [m for m in found if isinstance(m, masks.Window)]
+    right = [m for m in found if isinstance(m, masks.Causal)]
+    if len(left) == 1 and len(right) == 1 and len(found) == 2:
+        offset = right[0].offset or _ZERO
+        if offset.is_const and int(offset) >= 0:
+            return [masks.window(left[0].left, offset)]
+    return found

@@ -1,0 +1,102 @@
+"""recover-activations: GELU in its forms, SiLU and quick GELU, written out in elementwise ops.
+
+The constants of GELU stand in files as rounded decimals: one that is within 2 ulp of float32 is
+read as what it stands for.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tfgraph.ops import gelu, gelu_tanh, quick_gelu, silu
+from tfgraph.passes.pattern import NoMatch, call, const, either, var
+from tfgraph.passes.pipeline import RulePass, register_pass
+from tfgraph.passes.rule import Rule, rule
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Exact
+    from tfgraph.passes.pattern import Pattern
+
+_ULPS = 2 * 2.0**-23
+
+
+def _halved(inner: Pattern) -> list[Pattern]:
+    """x * inner / 2, in any order."""
+    x = var("x")
+    return [
+        call("mul", call("mul", x, 0.5), inner),
+        call("mul", call("mul", x, inner), 0.5),
+        call("mul", x, call("mul", inner, 0.5)),
+    ]
+
+
+def _is(constant: Exact, expected: float) -> bool:
+    return abs(float(constant) / expected - 1) <= _ULPS
+
+
+_SCALED = either(call("div", var("x"), const("divisor")), call("mul", var("x"), const("factor")))
+_ERF = call("add", call("erf", _SCALED), 1)
+_CUBE = either(
+    call("pow", var("x"), 3),
+    call("mul", var("x"), either(call("mul", var("x"), var("x")), call("pow", var("x"), 2))),
+)
+_BENT = call("add", var("x"), call("mul", _CUBE, const("cubic")))
+# x (1 + c x^2) for x + c x^3, as BLOOM has it.
+_SQUARE = call("add", call("mul", call("mul", var("x"), const("cubic")), var("x")), 1)
+_INNER = either(
+    call("mul", _BENT, const("root")),
+    call("mul", call("mul", var("x"), const("root")), _SQUARE),
+)
+_TANH = call("add", call("tanh", _INNER), 1)
+
+
+def _gelu(x: Any, divisor: Exact | None, factor: Exact | None) -> Any:
+    """x (1 + erf(x / sqrt(2))) / 2 -> gelu(x)."""
+    if divisor is not None and not _is(divisor, math.sqrt(2)):
+        raise NoMatch(f"x is divided by {divisor}, not by sqrt(2)")
+    if factor is not None and not _is(factor, math.sqrt(0.5)):
+        raise NoMatch(f"x is multiplied by {factor}, not by sqrt(1/2)")
+    return gelu(x)
+
+
+def _gelu_tanh(x: Any, cubic: Exact, root: Exact) -> Any:
+    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 -> gelu_tanh(x)."""
+    if not _is(cubic, 0.044715):
+        raise NoMatch(f"x^3 is multiplied by {cubic}, not by 0.044715")
+    if not _is(root, math.sqrt(2 / math.pi)):
+        raise NoMatch(f"the sum is multiplied by {root}, not by sqrt(2/pi)")
+    return gelu_tanh(x)
+
+
+_FORMS = [
+    rule(form, near=5, name=f"{name}-{i}")(function)
+    for name, inner, function in (("gelu", _ERF, _gelu), ("gelu-tanh", _TANH, _gelu_tanh))
+    for i, form in enumerate(_halved(inner))
+]
+
+
+@rule(call("mul", var("x"), call("sigmoid", var("x"))), near=10**6, name="silu")
+def _silu(x: Any) -> Any:
+    """x sigmoid(x) -> silu(x)."""
+    return silu(x)
+
+
+@rule(
+    call("mul", var("x"), call("sigmoid", call("mul", var("x"), const("factor")))),
+    near=3,
+    name="quick-gelu",
+)
+def _quick_gelu(x: Any, factor: Exact) -> Any:
+    """x sigmoid(1.702 x) -> quick_gelu(x)."""
+    if not _is(factor, 1.702):
+        raise NoMatch(f"x is multiplied by {factor}, not by 1.702")
+    return quick_gelu(x)
+
+
+@register_pass
+class RecoverActivations(RulePass):
+    """Activations that were written out."""
+
+    name = "recover-activations"
+    rules: ClassVar[list[Rule]] = [*_FORMS, _silu, _quick_gelu]

@@ -1,0 +1,53 @@
+"""recover-linear: the product of a tensor and a weight is a linear, and a vector that is added to
+it is its bias."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tfgraph.ops import linear
+from tfgraph.passes.pattern import NoMatch, call, var
+from tfgraph.passes.pipeline import RulePass, register_pass
+from tfgraph.passes.rule import Match, Rule, rule
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Value
+
+_SILENT = 10**6
+
+
+@rule(call("matmul", var("x"), var("w")), near=_SILENT, name="linear")
+def _linear(x: Any, w: Any, match: Match) -> Any:
+    """x @ w -> linear(x, w), where w is a weight [in, out] or computed from weights."""
+    if len(w.shape) != 2 or not _is_weight(w.value, match) or _is_weight(x.value, match):
+        raise NoMatch
+    return linear(x, w)
+
+
+@rule(call("add", call("linear", var("x"), var("w"), name="product"), var("b")), near=_SILENT)
+def join_bias(x: Any, w: Any, b: Any, match: Match) -> Any:
+    """linear(x, w) + b -> linear(x, w, b), where b is a weight [out], or [1, out]."""
+    shape = getattr(b, "shape", None)
+    if shape is None or shape[-1:] != w.shape[1:] or not _is_weight(b.value, match):
+        raise NoMatch
+    if len(shape) != 1:
+        raise NoMatch
+    return linear(x, w, b)
+
+
+def _is_weight(value: Value, match: Match) -> bool:
+    """Whether a value is a parameter, or of fixed size and computed from parameters alone."""
+    if value in match.graph.param_values:
+        return True
+    node = match.graph.producer.get(value)
+    if node is None or not node.inputs or not node.is_static:
+        return False
+    return all(_is_weight(v, match) for v in node.inputs)
+
+
+@register_pass
+class RecoverLinear(RulePass):
+    """Products with weights, and the biases added to them."""
+
+    name = "recover-linear"
+    rules: ClassVar[list[Rule]] = [_linear, join_bias]

@@ -1,0 +1,208 @@
+"""recover-rotary: rotary positions, written out as x cos + rotate_half(x) sin, become one op.
+
+Exporters keep cosines and sines twice, once for each half of a head; the op takes them once. Legal
+where both halves are the same for certain: made by one concatenation of a tensor with itself. A
+head whose first elements alone are turned is recovered whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tfgraph.ir import Value, as_dim
+from tfgraph.ops import Traced, merge_heads, reshape, rotary, slice_, split_heads
+from tfgraph.passes.pattern import NoMatch, call, var
+from tfgraph.passes.pipeline import RulePass, register_pass
+from tfgraph.passes.positions import Affine, affine
+from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.simplify import drop_no_op, drop_transpose, merge_reshapes, merge_transposes
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Dim, Node
+
+_ONE = as_dim(1)
+_HEADS_FIRST = (0, 2, 1, 3)
+
+_HIGH = call("neg", call("slice", var("x"), name="high", shared=True), shared=True)
+_LOW = call("slice", var("x"), name="low", shared=True)
+_HALVES = call("concat", _HIGH, _LOW, name="halves", why="expected the halves of x swapped")
+
+
+@rule(
+    call("add", call("mul", var("x"), var("c")), call("mul", _HALVES, var("s"))),
+    near=4,
+    name="rotary",
+)
+def _rotary(x: Any, c: Any, s: Any, high: Node, low: Node, halves: Node, match: Match) -> Any:
+    """x cos + concat(-x2, x1) sin -> rotary(x, cos, sin)."""
+    if len(x.shape) != 4 or not x.shape[-1].is_const:
+        raise NoMatch(f"x is {x.type}, not heads of vectors")
+    size = int(x.shape[-1])
+    windows = [(n.attrs["axis"] in (-1, 3), n.attrs["start"], n.attrs["stop"]) for n in (low, high)]
+    half = as_dim(size // 2)
+    expected = [(True, as_dim(0), half), (True, half, as_dim(size))]
+    if size % 2 or windows != expected or halves.attrs["axis"] not in (-1, 3):
+        raise NoMatch("the halves of x are not swapped")
+    first = len(c.shape) < 3 or c.shape[-3] == _ONE  # [batch, heads, length, size]
+    cos, sin = (_table(t, x, match, heads_first=first) for t in (c, s))
+    if first:
+        heads = _count(x.shape[1])
+        return split_heads(rotary(merge_heads(x), cos, sin, heads=heads), heads)
+    heads = _count(x.shape[2])
+    flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
+    return reshape(rotary(flat, cos, sin, heads=heads), shape=x.shape)
+
+
+def _count(heads: Dim) -> int:
+    if not heads.is_const:
+        raise NoMatch(f"the number of heads is symbolic: {heads}")
+    return int(heads)
+
+
+def _table(t: Any, x: Any, match: Match, *, heads_first: bool) -> Any:
+    """One half of cosines or sines [1 or batch, 1, length, size], as rotary takes them."""
+    if not _is_doubled(t.value, match):
+        raise NoMatch(f"{t.value} has two halves that may differ")
+    batch, length = x.shape[0], x.shape[2 if heads_first else 1]
+    half = x.shape[-1] // 2
+    outer = [n for i, n in enumerate(t.shape[:-1]) if n != _ONE or (n == length == _ONE and not i)]
+    shapes = {(length,): (length, half), (batch, length): (batch, length, half)}
+    wanted = shapes.get(tuple(outer))
+    if wanted is None:
+        raise NoMatch(f"cosines or sines are {t.type}")
+    return reshape(slice_(t, axis=-1, start=0, stop=half), shape=wanted)
+
+
+def _is_doubled(value: Value, match: Match) -> bool:
+    """Whether both halves of the last axis are the same for certain."""
+    node = match.graph.producer.get(value)
+    while node is not None:
+        if node.op == "concat":
+            last = node.attrs["axis"] in (-1, node.output.type.rank - 1)
+            return last and len(node.operands) == 2 and node.operands[0] == node.operands[1]
+        if node.op not in ("reshape", "broadcast_to", "cos", "sin", "mul", "cast"):
+            return False
+        if len(node.inputs) != 1 or node.inputs[0].type.shape[-1:] != node.output.type.shape[-1:]:
+            return False
+        node = match.graph.producer.get(node.inputs[0])
+    return False
+
+
+_ODD = call("neg", call("take", var("x"), var("odd"), name="odd_ones", shared=True), shared=True)
+_EVEN = call("take", var("x"), var("even"), name="even_ones", shared=True)
+_PAIRS = call(
+    "reshape",
+    call(
+        "concat",
+        call("reshape", _ODD, shared=True),
+        call("reshape", _EVEN, shared=True),
+        name="pairs",
+    ),
+    name="paired",
+    shared=True,
+)
+
+
+@rule(
+    call("add", call("mul", var("x"), var("c")), call("mul", _PAIRS, var("s"))),
+    near=6,
+    name="interleaved-rotary",
+)
+def _interleaved(
+    x: Any,
+    c: Any,
+    s: Any,
+    odd: Any,
+    even: Any,
+    odd_ones: Node,
+    even_ones: Node,
+    pairs: Node,
+    match: Match,
+) -> Any:
+    """x cos + (-x1, x0, -x3, x2, ...) sin -> rotary(x, cos, sin), interleaved."""
+    if len(x.shape) != 4:
+        raise NoMatch(f"x is {x.type}, not [batch, length, heads, size]")
+    last = all(n.attrs["axis"] in (-1, 3) for n in (odd_ones, even_ones))
+    lines = [affine(i.value, match.graph.producer) for i in (even, odd)]
+    steps = [Affine(as_dim(n), (as_dim(2),)) for n in (0, 1)]
+    two = pairs.output.type.shape[-1] == as_dim(2) and pairs.attrs["axis"] in (-1, 4)
+    if not last or lines != steps or not two:
+        raise NoMatch("neighbours are not swapped")
+    cos, sin = (_paired(t, x, match) for t in (c, s))
+    flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
+    heads = _count(x.shape[2])
+    return reshape(rotary(flat, cos, sin, heads=heads, interleaved=True), shape=x.shape)
+
+
+def _paired(t: Any, x: Any, match: Match) -> Any:
+    """Each second one of cosines or sines [1, length, 1, size] whose pairs are the same."""
+    length, half = x.shape[1], x.shape[-1] // 2
+    node = match.graph.producer.get(t.value)
+    while node is not None and node.op == "reshape":
+        inner = match.graph.producer.get(node.inputs[0])
+        if inner is not None and inner.op == "broadcast_to":
+            source = inner.inputs[0]
+            wide = [d for d in inner.output.type.shape if d != _ONE]
+            inside = [d for d in source.type.shape if d != _ONE]
+            if wide == [*inside, as_dim(2)] and inside == [length, half]:
+                return reshape(Traced(t.builder, source), shape=(length, half))
+        node = inner
+    raise NoMatch(f"{t.value} has pairs that may differ")
+
+
+_PART = call("slice", var("x"), name="turned_part", shared=True)
+_MERGED = call("reshape", call("transpose", _PART, attrs={"perm": _HEADS_FIRST}), name="merged")
+_SPLIT = call(
+    "transpose",
+    call("reshape", call("rotary", _MERGED, var("cos"), var("sin"), name="turn")),
+    attrs={"perm": _HEADS_FIRST},
+)
+_FLAT = call("reshape", call("rotary", call("reshape", _PART), var("cos"), var("sin"), name="turn"))
+_REST = call("slice", var("x"), name="rest", shared=True)
+
+
+def _check_parts(x: Any, turned_part: Node, rest: Node, whole: Node) -> None:
+    stop = turned_part.attrs["stop"]
+    last = all(n.attrs["axis"] in (-1, 3) for n in (turned_part, rest, whole))
+    windows = (turned_part.attrs["start"], rest.attrs["start"], rest.attrs["stop"])
+    if not last or windows != (as_dim(0), stop, x.shape[-1]):
+        raise NoMatch("the parts of a head are not the first elements and the rest")
+
+
+@rule(call("concat", _SPLIT, _REST, name="whole"), near=5, name="partial-rotary")
+def _partial(
+    x: Any, cos: Any, sin: Any, turned_part: Node, turn: Node, rest: Node, whole: Node
+) -> Any:
+    """concat(rotary(first elements), the rest) -> rotary(x), which turns the first elements."""
+    _check_parts(x, turned_part, rest, whole)
+    heads, pairs = _count(x.shape[1]), bool(turn.attrs["interleaved"])
+    turned = rotary(merge_heads(x), cos, sin, heads=heads, interleaved=pairs)
+    return split_heads(turned, heads)
+
+
+@rule(call("concat", _FLAT, _REST, name="whole"), near=5, name="partial-rotary-by-length")
+def _partial_by_length(
+    x: Any, cos: Any, sin: Any, turned_part: Node, turn: Node, rest: Node, whole: Node
+) -> Any:
+    """The same of x [batch, length, heads, size]."""
+    _check_parts(x, turned_part, rest, whole)
+    if turn.attrs["heads"] != _count(x.shape[2]):
+        raise NoMatch
+    flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
+    pairs = bool(turn.attrs["interleaved"])
+    turned = rotary(flat, cos, sin, heads=_count(x.shape[2]), interleaved=pairs)
+    return reshape(turned, shape=x.shape)
+
+
+@register_pass
+class RecoverRotary(RulePass):
+    """Rotary positions that were written out."""
+
+    name = "recover-rotary"
+    rules: ClassVar[list[Rule]] = [_rotary, _interleaved, _partial, _partial_by_length]
+    cleanups: ClassVar[list[Rule]] = [
+        merge_transposes,
+        drop_transpose,
+        merge_reshapes,
+        drop_no_op,
+    ]
