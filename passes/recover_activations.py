@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tfgraph.passes.pattern import Pattern
 
 _ULPS = 2 * 2.0**-23
+_ROUNDED = "a rounded decimal as the constant that it was"
 
 
 def _halved(inner: Pattern) -> list[Pattern]:
@@ -70,7 +71,7 @@ def _gelu_tanh(x: Any, cubic: Exact, root: Exact) -> Any:
 
 
 _FORMS = [
-    rule(form, near=5, name=f"{name}-{i}")(function)
+    rule(form, near=5, name=f"{name}-{i}", reads=_ROUNDED)(function)
     for name, inner, function in (("gelu", _ERF, _gelu), ("gelu-tanh", _TANH, _gelu_tanh))
     for i, form in enumerate(_halved(inner))
 ]
@@ -86,6 +87,7 @@ def _silu(x: Any) -> Any:
     call("mul", var("x"), call("sigmoid", call("mul", var("x"), const("factor")))),
     near=3,
     name="quick-gelu",
+    reads=_ROUNDED,
 )
 def _quick_gelu(x: Any, factor: Exact) -> Any:
     """x sigmoid(1.702 x) -> quick_gelu(x)."""

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
 
 _SCALED = ("mul", "div", "tanh")
 _SILENT = 10**6
+_LEAST = "the least number of a type as minus infinity"
 
 
 @rule(
     call("softmax", call("add", var("a"), var("b"), name="sum"), name="softmax"),
     near=2,
     name="changes-empty-rows",
+    reads=_LEAST,
 )
 def _hidden(a: Any, b: Any, softmax: Node, match: Match) -> Any:
     """softmax(scores + where(allowed, 0, -3e38)) -> softmax(mask(scores, allowed))."""
@@ -57,17 +59,18 @@ def _added(a: Any, b: Any, softmax: Node, match: Match) -> Any:
     call("softmax", call("where", var("condition"), var("a"), var("b"), name="chosen"), name="s"),
     near=2,
     name="filled-changes-empty-rows",
+    reads=_LEAST,
 )
 def _filled(condition: Any, a: Any, b: Any, s: Node, match: Match) -> Any:
     """softmax(where(allowed, scores, -3e38)) -> softmax(mask(scores, allowed))."""
-    reader = Reader(match.graph.producer)
+    reader = Reader(match.makers)
     if _leads_to_scores(a.value, match) and reader.hides(b.value):
         scores, allowed = a, reader.allowed(condition.value, a.type)
     elif _leads_to_scores(b.value, match) and reader.hides(a.value):
         scores, allowed = b, reader.allowed(opposite(condition.value), b.type)
     else:
         raise NoMatch("neither branch is the product of Q and K, with the other a least number")
-    node = match.graph.producer[scores.value]
+    node = match.makers[scores.value]
     if node.op == "add":
         x, y = (Traced(current(), v) for v in node.inputs)
         scores, added = _sides(x, y, match)
@@ -80,7 +83,7 @@ def _filled(condition: Any, a: Any, b: Any, s: Node, match: Match) -> Any:
 @rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, name="structure")
 def _structure(scores: Any, m: Mask, match: Match) -> Any:
     """mask(scores, dense(condition)) -> mask(scores, causal() & ...), where that is understood."""
-    reader = Reader(match.graph.producer)
+    reader = Reader(match.makers)
     parts: list[Mask] = []
     changed = False
     for part in m.parts:
@@ -94,10 +97,10 @@ def _structure(scores: Any, m: Mask, match: Match) -> Any:
     return _applied(scores, parts)
 
 
-@rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT)
+@rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, reads=_LEAST)
 def bias_changes_empty_rows(scores: Any, m: Mask, match: Match) -> Any:
     """mask(scores, bias(where(allowed, 0, -3e38))) -> mask(scores, allowed)."""
-    reader = Reader(match.graph.producer)
+    reader = Reader(match.makers)
     parts: list[Mask] = []
     found = False
     for part in m.parts:
@@ -125,7 +128,7 @@ def _masked(a: Any, b: Any, node: Node, match: Match, *, strict: bool) -> Any:
     scores, added = _sides(a, b, match)
     if scores is None:
         raise NoMatch("neither side of the sum is the product of Q and K")
-    reader = Reader(match.graph.producer)
+    reader = Reader(match.makers)
     parts: list[Mask] = []
     found = False
     for value in added:
@@ -157,7 +160,7 @@ def _sides(a: Any, b: Any, match: Match) -> tuple[Any, list[Value]]:
         added: list[Value] = []
         value = scores.value
         while not _is_scores(value, match):
-            node = match.graph.producer.get(value)
+            node = match.makers.get(value)
             if node is None or node.op != "add" or match.graph.users[value][1:]:
                 break
             x, y = node.operands
@@ -174,7 +177,7 @@ def _sides(a: Any, b: Any, match: Match) -> tuple[Any, list[Value]]:
 
 def _terms(value: Value, match: Match) -> Iterator[Value]:
     """What a sum adds up, where each is a tensor."""
-    node = match.graph.producer.get(value)
+    node = match.makers.get(value)
     if node is not None and node.op == "add":
         x, y = node.operands
         if isinstance(x, Value) and isinstance(y, Value):
@@ -184,7 +187,7 @@ def _terms(value: Value, match: Match) -> Iterator[Value]:
 
 
 def _leads_to_scores(value: Value, match: Match) -> bool:
-    node = match.graph.producer.get(value)
+    node = match.makers.get(value)
     if node is not None and node.op == "add":
         return any(_leads_to_scores(v, match) for v in node.inputs)
     return _is_scores(value, match)

@@ -75,7 +75,7 @@ def _table(t: Any, x: Any, match: Match, *, heads_first: bool) -> Any:
 
 def _is_doubled(value: Value, match: Match) -> bool:
     """Whether both halves of the last axis are the same for certain."""
-    node = match.graph.producer.get(value)
+    node = match.makers.get(value)
     while node is not None:
         if node.op == "concat":
             last = node.attrs["axis"] in (-1, node.output.type.rank - 1)
@@ -84,7 +84,7 @@ def _is_doubled(value: Value, match: Match) -> bool:
             return False
         if len(node.inputs) != 1 or node.inputs[0].type.shape[-1:] != node.output.type.shape[-1:]:
             return False
-        node = match.graph.producer.get(node.inputs[0])
+        node = match.makers.get(node.inputs[0])
     return False
 
 
@@ -123,7 +123,7 @@ def _interleaved(
     if len(x.shape) != 4:
         raise NoMatch(f"x is {x.type}, not [batch, length, heads, size]")
     last = all(n.attrs["axis"] in (-1, 3) for n in (odd_ones, even_ones))
-    lines = [affine(i.value, match.graph.producer) for i in (even, odd)]
+    lines = [affine(i.value, match.makers) for i in (even, odd)]
     steps = [Affine(as_dim(n), (as_dim(2),)) for n in (0, 1)]
     two = pairs.output.type.shape[-1] == as_dim(2) and pairs.attrs["axis"] in (-1, 4)
     if not last or lines != steps or not two:
@@ -137,9 +137,9 @@ def _interleaved(
 def _paired(t: Any, x: Any, match: Match) -> Any:
     """Each second one of cosines or sines [1, length, 1, size] whose pairs are the same."""
     length, half = x.shape[1], x.shape[-1] // 2
-    node = match.graph.producer.get(t.value)
+    node = match.makers.get(t.value)
     while node is not None and node.op == "reshape":
-        inner = match.graph.producer.get(node.inputs[0])
+        inner = match.makers.get(node.inputs[0])
         if inner is not None and inner.op == "broadcast_to":
             source = inner.inputs[0]
             wide = [d for d in inner.output.type.shape if d != _ONE]

@@ -27,6 +27,8 @@ class Region:
     matched: tuple[Node, ...]
     made: tuple[Node, ...]
     replaced: Mapping[Value, Value]
+    reads: str = ""
+    """What the rule takes for something that it nearly is, see `Rule.reads`."""
 
     def graphs(self, graph: Graph) -> tuple[Graph, Graph]:
         """Before and after, with the same inputs, named by their order: equal regions are equal

@@ -116,8 +116,9 @@ def _region(
     draft: Draft, rule: Rule, match: Match, made: Sequence[Node], replaced: Mapping[Value, Value]
 ) -> Region:
     """What is replaced; constants that it reads belong to it, since a rule may look at them."""
-    matched = [node for node, _ in match.state.nodes]
+    matched = [*(node for node, _ in match.state.nodes), *match.seen.values()]
     read = [value for node in (*matched, *made) for value in node.inputs]
     sources = [draft.producer[v] for v in dict.fromkeys(read) if v in draft.producer]
     constants = [node for node in sources if not node.inputs]
-    return Region(rule.name, rule.location, (*constants, *matched), tuple(made), replaced)
+    nodes = (*constants, *matched)
+    return Region(rule.name, rule.location, nodes, tuple(made), replaced, rule.reads)

@@ -14,7 +14,8 @@ several results). May import: pattern, ops, ir.
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,7 +26,7 @@ from tfgraph.ops.refuse import Misuse
 from tfgraph.passes.pattern import Call, NoMatch, Search, State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from tfgraph.passes.draft import Draft
     from tfgraph.passes.pattern import Pattern
@@ -38,6 +39,16 @@ class Match:
     graph: Draft
     root: Node
     state: State
+    seen: dict[tuple[Value, ...], Node] = field(
+        default_factory=dict[tuple[Value, ...], Node], compare=False
+    )
+    """Nodes outside of the match that the rule's function has looked at."""
+
+    @property
+    def makers(self) -> Mapping[Value, Node]:
+        """The node that makes each value. One that is asked for belongs to what is replaced, where
+        that is checked: a function that looks around asks this."""
+        return _Makers(self)
 
     def outside_user(self, node: Node) -> str | None:
         """Who reads a result of `node` outside of the match, in words; None if nobody does."""
@@ -55,6 +66,24 @@ class Match:
         return self.outside_user(node) is not None
 
 
+class _Makers(Mapping[Value, Node]):
+    """The producers of a graph, which remember what was asked for."""
+
+    def __init__(self, match: Match) -> None:
+        self._match = match
+
+    def __getitem__(self, value: Value) -> Node:
+        node = self._match.graph.producer[value]
+        self._match.seen[node.outputs] = node
+        return node
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self._match.graph.producer)
+
+    def __len__(self) -> int:
+        return len(self._match.graph.producer)
+
+
 @dataclass(frozen=True)
 class Rule:
     """A named rewrite. `near`: how many nodes must match for a mismatch to be worth a report."""
@@ -64,6 +93,9 @@ class Rule:
     function: Callable[..., Any]
     near: int
     location: Location
+    reads: str = ""
+    """What the rule takes for something that it nearly is: it cannot be proved then, and reports
+    say so."""
 
     @property
     def doc(self) -> str:
@@ -143,7 +175,7 @@ class Rule:
 
 
 def rule(
-    pattern: Pattern, *, near: int = 1, name: str | None = None
+    pattern: Pattern, *, near: int = 1, name: str | None = None, reads: str = ""
 ) -> Callable[[Callable[..., Any]], Rule]:
     """Make a rule of a function; its name, with dashes, is the rule's unless `name` is given."""
     if not isinstance(pattern, Call):
@@ -157,6 +189,7 @@ def rule(
             function,
             near,
             Location(code.co_filename, code.co_firstlineno),
+            reads,
         )
 
     return make

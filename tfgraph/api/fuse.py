@@ -20,7 +20,7 @@ from tfgraph.passes import (
     tap_fused,
     with_taps,
 )
-from tfgraph.passes.proof import Proof, prove_pipeline
+from tfgraph.passes.proof import READ, Proof, prove_pipeline
 
 AfterPass = Callable[[Pass, Graph, Graph], None]
 
@@ -58,11 +58,15 @@ def fuse(
     compiled, taps = tap_fused(graph, fused, taps)
     nodes = len(compiled.nodes) - len(fused.nodes)
     tapped = with_taps(graph, taps)
-    proof = _proof(reports, prove_pipeline(tapped, compiled)) if prove else None
+    proof = _proof(reports, tapped, compiled) if prove else None
     return Fused(tapped, compiled, reports, taps, nodes, proof)
 
 
-def _proof(reports: Sequence[PassReport], whole: Proof | None) -> Proof:
-    """That of the weakest pass, and of the whole where it was drawn."""
+def _proof(reports: Sequence[PassReport], before: Graph, after: Graph) -> Proof:
+    """That of the weakest pass, and of the whole where it was drawn; not where something was read
+    for what it nearly is."""
     found = [report.proof for report in reports if report.proof is not None]
-    return reduce(Proof.and_then, [*found, *([whole] if whole else [])], Proof())
+    if all(proof.kind != READ for proof in found):
+        whole = prove_pipeline(before, after)
+        found += [whole] if whole else []
+    return reduce(Proof.and_then, found, Proof())

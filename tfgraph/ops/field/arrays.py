@@ -205,6 +205,14 @@ class FieldArray(Columns, Array):
         FloatArray(np.empty(shape, np.bool_)).take(indices.integer, at)
         return self.moved(lambda x, lead: np.take(x, indices.integer.data, axis=at + lead))
 
+    def take_at(self, indices: Sequence[FieldArray]) -> FieldArray:
+        """NumPy's indexing by arrays; errors are those of `take`."""
+        shape = self.numbers.shape[1:] if self.plain is None else self.plain.data.shape
+        places = [given.integer for given in indices]
+        FloatArray(np.empty(shape, np.bool_)).take_at(places)
+        at = tuple(place.data for place in places)
+        return self.moved(lambda x, lead: x[(*[slice(None)] * lead, *at)])
+
     def topk(self, k: int) -> tuple[FieldArray, FieldArray]:
         """Those of the highest random ranks."""
         if self.plain is not None:
