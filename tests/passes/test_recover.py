@@ -21,6 +21,7 @@ from tfgraph.ir import Graph, Mask
 from tfgraph.ir import mask as masks
 from tfgraph.onnx import import_onnx
 from tfgraph.passes import IMPORTED_PIPELINE, PassReport, parse_pipeline, run_pipeline
+from tfgraph.passes.proof import READ
 
 # For each export: attentions, rotary positions, norms, and the masks of the attentions.
 EXPECTED = {
@@ -49,7 +50,7 @@ KEPT = {
 @cache
 def recovered(export: str) -> tuple[Graph, list[PassReport]]:
     graph, _ = import_onnx(export_path(export))
-    return run_pipeline(graph, parse_pipeline(IMPORTED_PIPELINE))
+    return run_pipeline(graph, parse_pipeline(IMPORTED_PIPELINE), prove=True)
 
 
 def mask_names(graph: Graph) -> Counter[str]:
@@ -73,6 +74,15 @@ def test_everything_is_recovered(export: str) -> None:
     assert sum(n for op, n in count.items() if op.endswith("_norm")) == norms
     assert mask_names(graph) == named
     assert not set(count) & LEFT - KEPT.get(export, set())
+
+
+@pytest.mark.parametrize("export", NAMES)
+def test_all_is_proved_but_what_is_read(export: str) -> None:
+    _, reports = recovered(export)
+    for report in reports:
+        read = [r for r in report.applied if "empty-rows" in r or r.startswith(("gelu", "quick"))]
+        assert report.proof is not None
+        assert (report.proof.kind == READ) == bool(read), report
 
 
 @pytest.mark.parametrize("export", NAMES)

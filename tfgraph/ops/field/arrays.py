@@ -210,7 +210,7 @@ class FieldArray(Columns, Array):
         shape = self.numbers.shape[1:] if self.plain is None else self.plain.data.shape
         places = [given.integer for given in indices]
         FloatArray(np.empty(shape, np.bool_)).take_at(places)
-        at = tuple(place.data for place in places)
+        at: list[Any] = [place.data for place in places]
         return self.moved(lambda x, lead: x[(*[slice(None)] * lead, *at)])
 
     def topk(self, k: int) -> tuple[FieldArray, FieldArray]:

@@ -133,7 +133,7 @@ class Columns:
 
         def wide(x: NDArray, lead: int) -> NDArray:
             ones = [1] * (len(sizes) - (x.ndim - lead))
-            shaped = x.reshape(*x.shape[:lead], *ones, *x.shape[lead:])
+            shaped = x.reshape((*x.shape[:lead], *ones, *x.shape[lead:]))
             return np.broadcast_to(shaped, (*x.shape[:lead], *sizes))
 
         return self.moved(wide)
