@@ -4,13 +4,22 @@
 is used; weights are mapped, not copied. Imports ops, ir and errors.
 """
 
-from tfgraph.onnx import attention, elementwise, indexing, layers, reduction, shapes
+from tfgraph.onnx import (
+    activations,
+    attention,
+    elementwise,
+    indexing,
+    layers,
+    reduction,
+    shapes,
+    slicing,
+)
 from tfgraph.onnx.file import Weights
 from tfgraph.onnx.importer import import_onnx
 from tfgraph.onnx.registry import find_translator, operators, translates
 from tfgraph.onnx.site import Site, Tensor
 
-_TABLES = (attention, elementwise, indexing, layers, reduction, shapes)
+_TABLES = (activations, attention, elementwise, indexing, layers, reduction, shapes, slicing)
 
 __all__ = [
     "Site",

@@ -8,8 +8,9 @@ from tfgraph import ops
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import as_dim, exact, product
 from tfgraph.onnx.registry import translates
-from tfgraph.onnx.shapes import axis_of, strided
+from tfgraph.onnx.shapes import axis_of
 from tfgraph.onnx.site import Site, Tensor
+from tfgraph.onnx.slicing import strided
 
 if TYPE_CHECKING:
     from collections.abc import Callable
