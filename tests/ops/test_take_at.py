@@ -55,8 +55,11 @@ def test_out_of_range(i: int, j: int) -> None:
         g.output("y", ops.take_at(x, *indices))
     run = tfgraph.compile(g.build(), target="numpy")
     given = {"i": np.array([i]), "j": np.array([j])}
-    with pytest.raises(TfgraphError, match=r"index -?\d is out of range"):
-        run(x=np.zeros((3, 4), np.float32), **given)
+    x = np.zeros((3, 4), np.float32)
+    with pytest.raises(TfgraphError, match=r"holds -?\d, expected 0 to \d"):
+        run(x=x, **given)
+    with pytest.raises(IndexError, match=r"index -?\d is out of range"):
+        ops.take_at(FloatArray(x), *map(FloatArray, given.values()))
 
 
 def test_refused() -> None:
