@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tfgraph.api.change import Change, compare_models
     from tfgraph.api.compare import Comparison, compare
     from tfgraph.api.compile import CompileReport, build, compile
+    from tfgraph.api.export import ExportReport, export_onnx
     from tfgraph.api.source import load_source
     from tfgraph.api.verify import Verification, verify
     from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
@@ -56,6 +57,7 @@ else:
             "compile",
             "verify",
         ),
+        "tfgraph.api.export": ("ExportReport", "export_onnx"),
         "tfgraph.api.source": ("load_source",),
         "tfgraph.errors": ("CheckFailed", "MissingTool", "TfgraphError"),
         "tfgraph.ir": ("Fill", "Graph"),
@@ -106,6 +108,7 @@ __all__ = [
     "CheckFailed",
     "Comparison",
     "CompileReport",
+    "ExportReport",
     "Fill",
     "Graph",
     "MissingTool",
@@ -123,6 +126,7 @@ __all__ = [
     "compile",
     "dense",
     "errors",
+    "export_onnx",
     "graph",
     "load",
     "load_plugins",

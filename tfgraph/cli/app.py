@@ -9,6 +9,7 @@ import typer
 from tfgraph.cli.compare import compare
 from tfgraph.cli.compile import compile
 from tfgraph.cli.doctor import doctor
+from tfgraph.cli.export import export
 from tfgraph.cli.generate import generate
 from tfgraph.cli.importing import import_app
 from tfgraph.cli.init import init
@@ -33,7 +34,7 @@ def tfgraph(version: VersionOption = False) -> None:
     """A small graph compiler for Transformers."""
 
 
-for _verb in (compile, run, generate, compare, inspect, doctor, init):
+for _verb in (compile, run, generate, compare, inspect, export, doctor, init):
     app.command(_verb.__name__)(_verb)
 app.add_typer(import_app, name="import")
 

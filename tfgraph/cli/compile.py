@@ -20,8 +20,14 @@ from tfgraph.cli.options import (
     ThreadsOption,
     verb,
 )
-from tfgraph.cli.output import at_sizes, plural, size
-from tfgraph.cli.report import print_memory, print_model, print_passes, print_taps
+from tfgraph.cli.output import plural, size
+from tfgraph.cli.report import (
+    print_memory,
+    print_model,
+    print_passes,
+    print_taps,
+    print_verification,
+)
 from tfgraph.cli.session import Session
 from tfgraph.cli.source import choose_target, read_source, short_path
 from tfgraph.errors import TfgraphError, nearest, render
@@ -29,7 +35,7 @@ from tfgraph.errors import TfgraphError, nearest, render
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tfgraph.api import CompileReport, Verification
+    from tfgraph.api import CompileReport
     from tfgraph.ir import Graph
     from tfgraph.passes import Pass
 
@@ -231,7 +237,7 @@ def _print_report(session: Session, report: CompileReport) -> None:
     print_memory(session, report.compiled, report.weight_bytes, examples)
     if report.proof is not None:
         session.print(f"{session.style('prove', 'bold')}   {session.verdict(True)}, {report.proof}")
-    _print_verification(session, report.verification)
+    print_verification(session, report.verification)
     files = [p for p in artifact.rglob("*") if p.is_file()]
     total = size(sum(p.stat().st_size for p in files))
     shown = short_path(artifact)
@@ -240,23 +246,3 @@ def _print_report(session: Session, report: CompileReport) -> None:
         f"{plural(len(files), 'file')}, {total}"
     )
     session.print(f"        sha256 {report.sha256}")
-
-
-def _print_verification(session: Session, outcome: Verification) -> None:
-    head = session.style("verify", "bold")
-    if outcome.ok is None:
-        reason = (outcome.reason or "").removeprefix("not run: ")
-        session.print(f"{head}  {session.verdict(None)}: {reason}")
-        if outcome.instead:
-            session.print(f"        checked instead: {outcome.instead}  {session.verdict(True)}")
-        return
-    at = f" at {plural(len(outcome.dims), 'size')}" if len(outcome.dims) > 1 else ""
-    session.print(f"{head}  {session.verdict(outcome.ok)} against {outcome.against}{at}")
-    rows = [("output", "max error", "bound", "")]
-    rows += [
-        (d.name, f"{d.max_abs:.2e}", f"{d.bound:.2e}", session.verdict(d.ok))
-        for d in outcome.outputs
-    ]
-    for sizes in filter(None, outcome.dims):
-        session.print(f"  {at_sizes(sizes)}")
-    session.rows(rows, right=(1, 2))

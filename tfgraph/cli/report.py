@@ -15,7 +15,7 @@ from tfgraph.cli.source import short_path
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tfgraph.api import CompileReport
+    from tfgraph.api import CompileReport, Verification
     from tfgraph.ir import Graph, TensorType
     from tfgraph.model import Model
     from tfgraph.passes import Declined, PassReport, Tap
@@ -148,6 +148,26 @@ def short_location(declined: Declined) -> str:
     """The place of a near-miss, its file as a person would write it here."""
     where = declined.location
     return "" if where is None else str(replace(where, file=short_path(where.file)))
+
+
+def print_verification(out: Output, outcome: Verification) -> None:
+    """How the reference was met, with the observed error and bound of each output."""
+    head = out.style("verify", "bold")
+    if outcome.ok is None:
+        reason = (outcome.reason or "").removeprefix("not run: ")
+        out.print(f"{head}  {out.verdict(None)}: {reason}")
+        if outcome.instead:
+            out.print(f"        checked instead: {outcome.instead}  {out.verdict(True)}")
+        return
+    at = f" at {plural(len(outcome.dims), 'size')}" if len(outcome.dims) > 1 else ""
+    out.print(f"{head}  {out.verdict(outcome.ok)} against {outcome.against}{at}")
+    rows = [("output", "max error", "bound", "")]
+    rows += [
+        (d.name, f"{d.max_abs:.2e}", f"{d.bound:.2e}", out.verdict(d.ok)) for d in outcome.outputs
+    ]
+    for sizes in filter(None, outcome.dims):
+        out.print(f"  {at_sizes(sizes)}")
+    out.rows(rows, right=(1, 2))
 
 
 def peak_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:
