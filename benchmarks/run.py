@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from probe import compile_probe, cpu_name
 from worker import SIDES, takes
-from workloads import PROBE, WORKLOADS, Workload, environment, prepare
+from workloads import PROBE, WEIGHTS, WORKLOADS, Workload, environment, prepare
 
 TOLERANCE = 1e-3
 BURST_SECONDS, PAUSE_SECONDS = 0.3, 0.05
@@ -87,7 +87,8 @@ class Result:
     """What was measured of one workload: bursts by side, one a round. Of `rounds`, those are kept
     that had the cores asked for, `quiet` in number; all where it is 0. `worst` is the largest
     difference between the sides' outputs; `resident` the most memory that each side had taken
-    after its first call, in bytes; `limit` what the machine does in a second, see `worker`."""
+    after its first call, in bytes, and `weights` what the model's weights are; `limit` what the
+    machine does in a second, see `worker`."""
 
     workload: Workload
     bursts: dict[str, list[Burst]]
@@ -95,6 +96,7 @@ class Result:
     rounds: int
     worst: float
     resident: dict[str, int]
+    weights: int
     limit: float | None
 
     def quartiles(self, side: str) -> list[float]:
@@ -135,7 +137,8 @@ def measure(
     limit = None
     if probe is not None:
         limit = float(probe[0]) / min(each["limit"].least for each in taken)
-    return Result(workload, kept, len(quiet), rounds, worst, resident, limit)
+    weights = (folder / WEIGHTS).stat().st_size
+    return Result(workload, kept, len(quiet), rounds, worst, resident, weights, limit)
 
 
 def _burst(worker: Worker, calls: int) -> Burst:
@@ -171,6 +174,7 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
         "max_abs_difference": result.worst,
         "unit": "GB/s" if by_memory else "GFLOP/s",
         "limit": None if result.limit is None else result.limit / 1e9,
+        "weights_mib": result.weights / 2**20,
         "sides": {
             side: {
                 "ms": [1e3 * q for q in result.quartiles(side)],
@@ -189,7 +193,7 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
 def table(results: list[dict[str, Any]]) -> str:
     """The results in Markdown."""
     names = ("workload", "side", "ms (quartiles)", "least ms", "rate", "of limit", "CPU ms")
-    names += ("cores", "peak MiB", "time / tfgraph's")
+    names += ("cores", "peak MiB", "of weights", "time / tfgraph's")
     lines = [_row(*names), _row(*["---"] * len(names))]
     for result in results:
         for side, found in result["sides"].items():
@@ -205,6 +209,7 @@ def table(results: list[dict[str, Any]]) -> str:
                     f"{found['cpu_ms']:.2f}",
                     f"{found['cores']:.2f}",
                     f"{found['resident_mib']:.0f}",
+                    f"{found['resident_mib'] / result['weights_mib']:.0%}",
                     "" if ratio is None else _with_quartiles(ratio),
                 )
             )
