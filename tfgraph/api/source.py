@@ -74,20 +74,21 @@ def load_source(spec: str | Path) -> Model:
     a file of textual IR (`.tfg`, `.txt`, or any that begins with `graph `). Graphs without weights
     of their own get seeded ones.
 
-    Raises TfgraphError for a file that is missing, of another kind, or wrong.
+    Raises TfgraphError for a file that is missing, of another kind, or wrong, MissingTool where a
+    package that reads it is not installed.
     """
-    from tfgraph import model
-
+    with packages_named():
+        from tfgraph import model
     path = Path(spec)
     if path.suffix == ".onnx" and not path.is_dir():
-        from tfgraph.onnx import import_onnx
-
+        with packages_named():
+            from tfgraph.onnx import import_onnx
         graph, weights = import_onnx(path)
         return model.Model(graph, weights, graph.name, path=path, passes=IMPORTED_PIPELINE)
     if not (path.is_dir() and (path / CONFIG).is_file()):
         return model.load_source(spec)
-    from tfgraph.hf import import_checkpoint
-
+    with packages_named():
+        from tfgraph.hf import import_checkpoint
     file = path / "model.yaml"  # where the text would stand: it is not written
     return model.read_model(file, import_checkpoint(path, file))
 
