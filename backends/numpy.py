@@ -6,7 +6,7 @@ May import: base, memory, ops, runtime, ir.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Never
 
@@ -24,8 +24,8 @@ from tfgraph.backends.base import (
     symbol_ranges,
 )
 from tfgraph.backends.memory import Step, reference_steps, refuse_absurd_steps
-from tfgraph.ir import DType, Graph, Node, Value
-from tfgraph.ops import FloatArray, evaluate
+from tfgraph.ir import Graph, Node, Value
+from tfgraph.ops import FloatArray, evaluate, in_float64
 from tfgraph.runtime.inputs import check_inputs, refuse_positional
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.overlap import check_states
@@ -115,18 +115,6 @@ class NumpyExecutable(Runnable):
     def _wide(self, array: NDArray) -> NDArray:
         wide = self.exact and array.dtype.kind == "f"
         return array.astype(np.float64) if wide else array
-
-
-def in_float64(graph: Graph) -> Graph:
-    """The graph with float64 where a cast or a constant names another float type."""
-
-    def widened(node: Node) -> Node:
-        dtype = node.attrs.get("dtype")
-        if not isinstance(dtype, DType) or not dtype.is_float:
-            return node
-        return replace(node, attrs={**node.attrs, "dtype": DType.float64})
-
-    return replace(graph, nodes=tuple(map(widened, graph.nodes)))
 
 
 class NumpyBackend(Backend):

@@ -15,8 +15,7 @@ import numpy as np
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Mask
 from tfgraph.ir.points import settle
-from tfgraph.ops import FloatArray
-from tfgraph.ops.evaluate import evaluate
+from tfgraph.ops import FloatArray, evaluate, in_float64
 from tfgraph.ops.field import Draw, FieldArray, NotInField, Redraw
 from tfgraph.ops.generators import generator
 from tfgraph.ops.limits import implied_constraints
@@ -111,7 +110,7 @@ def agree_in_floats(before: Graph, after: Graph) -> str:
                 array = rng.integers(0, below, shape).astype(dtype.value)
             given[item.value.name] = FloatArray(array)
         like = FloatArray(np.zeros((), np.float64))
-        pairs = [_outputs(g, given, sizes, like) for g in (before, after)]
+        pairs = [_outputs(in_float64(g), given, sizes, like) for g in (before, after)]
         for output, a, b in zip(before.outputs, *pairs, strict=True):
             if not np.allclose(a.data, b.data, rtol=1e-9, atol=1e-12, equal_nan=True):
                 return f"another value in {output.value.type} {_at(sizes)}".strip()

@@ -12,7 +12,6 @@ from helpers.tolerance import assert_close
 
 import tfgraph
 from tfgraph import blocks
-from tfgraph.backends.numpy import in_float64
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
 from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.target import cpu_machine
@@ -20,7 +19,7 @@ from tfgraph.blocks import LinearScaling, Llama3Scaling
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ir.mask import causal
-from tfgraph.ops import REGISTRY, graph, verify
+from tfgraph.ops import REGISTRY, graph, in_float64, verify
 from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
 from tfgraph.weights import sinusoidal_table
 

@@ -10,6 +10,7 @@ from tfgraph.cli.compare import compare
 from tfgraph.cli.compile import compile
 from tfgraph.cli.doctor import doctor
 from tfgraph.cli.export import export
+from tfgraph.cli.fuzz import fuzz
 from tfgraph.cli.generate import generate
 from tfgraph.cli.importing import import_app
 from tfgraph.cli.init import init
@@ -34,7 +35,7 @@ def tfgraph(version: VersionOption = False) -> None:
     """A small graph compiler for Transformers."""
 
 
-for _verb in (compile, run, generate, compare, inspect, export, doctor, init):
+for _verb in (compile, run, generate, compare, inspect, fuzz, export, doctor, init):
     app.command(_verb.__name__)(_verb)
 app.add_typer(import_app, name="import")
 

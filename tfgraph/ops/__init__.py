@@ -45,7 +45,7 @@ from tfgraph.ops.elementwise import (
     tanh,
     where,
 )
-from tfgraph.ops.evaluate import evaluate, expand
+from tfgraph.ops.evaluate import evaluate, expand, in_float64
 from tfgraph.ops.floats import FloatArray
 from tfgraph.ops.fused import (
     add_layer_norm,
@@ -119,6 +119,7 @@ __all__ = [
     "gelu",
     "gelu_tanh",
     "graph",
+    "in_float64",
     "iota",
     "layer_norm",
     "less",

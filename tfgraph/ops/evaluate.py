@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, Mask, Node, Value, map_operand
+from tfgraph.ir import Dim, DType, Mask, Node, Value, map_operand
 from tfgraph.ops import xp
 from tfgraph.ops.array import Array
 from tfgraph.ops.builder import Builder
@@ -145,3 +145,15 @@ def _expansion(node: Node, taken: set[str]) -> list[Node]:
         replace(inner.map_values(rename), outputs=tuple(map(rename, inner.outputs)))
         for inner in builder.nodes
     ]
+
+
+def in_float64(graph: Graph) -> Graph:
+    """The graph with float64 where a cast or a constant names another float type."""
+
+    def widened(node: Node) -> Node:
+        dtype = node.attrs.get("dtype")
+        if not isinstance(dtype, DType) or not dtype.is_float:
+            return node
+        return replace(node, attrs={**node.attrs, "dtype": DType.float64})
+
+    return replace(graph, nodes=tuple(map(widened, graph.nodes)))

@@ -1,4 +1,7 @@
-"""A random graph with its inputs: how each is filled, from ordinary numbers to hard ones."""
+"""A random graph with its inputs: how each is filled, from ordinary numbers to hard ones.
+
+May import: ir.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.ir import as_dim
+from tfgraph.ops.floats import numpy_dtype
 
 if TYPE_CHECKING:
     from tfgraph.ir import Graph
 
 NDArray = np.ndarray[Any, Any]
 
-# How an input is filled; the number is log10 of its largest element.
 FILLS: Mapping[str, float] = {
     "normal": 0.7,
     "zeros": 0.0,
@@ -24,7 +27,12 @@ FILLS: Mapping[str, float] = {
     "large": 4.7,
     "small": -2.0,
     "whole": 1.0,  # small integers as floats
+    "denormal": -30.0,
+    "edges": 40.0,  # the largest and smallest numbers of the dtype, both zeros, infinities
+    "one-hot": 0.0,
+    "special": 0.7,  # normal, with NaN and infinities here and there
 }
+"""How an input of floats is filled; the number is log10 of its largest element."""
 
 
 @dataclass
@@ -36,16 +44,37 @@ class Case:
     fills: Mapping[str, tuple[str, Any]]
 
     def feeds(self, sizes: Mapping[str, int]) -> dict[str, NDArray]:
-        """Arrays for the inputs at these sizes."""
+        """Arrays for the inputs at these sizes, which follow from the seed."""
         arrays: dict[str, NDArray] = {}
         for i, given in enumerate(self.graph.inputs):
             rng = np.random.default_rng([self.seed, i, *sizes.values()])
             type_ = given.value.type
             shape = tuple(d.evaluate(sizes) for d in type_.shape)
             kind, argument = self.fills[given.value.name]
-            made = _filled(kind, argument, shape, sizes, rng, arrays)
-            arrays[given.value.name] = np.asarray(made).astype(type_.dtype.value)
+            dtype = numpy_dtype(type_.dtype)
+            if kind == "edges":
+                made = _edges(dtype, shape, rng)
+            elif kind == "denormal":
+                made = rng.integers(-9, 10, shape) * float(_limits(dtype).smallest_subnormal)
+            else:
+                made = _filled(kind, argument, shape, sizes, rng, arrays)
+            with np.errstate(over="ignore"):  # 1e4 times a normal number may leave float16
+                arrays[given.value.name] = np.asarray(made).astype(dtype)
         return arrays
+
+
+def _limits(dtype: np.dtype[Any]) -> Any:
+    """As np.finfo, of bfloat16 too."""
+    import ml_dtypes
+
+    return ml_dtypes.finfo(dtype)
+
+
+def _edges(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> NDArray:
+    """The numbers at which a dtype ends, of either sign."""
+    limits = _limits(dtype)
+    sizes = [0.0, 1.0, np.inf, *map(float, (limits.max, limits.tiny, limits.smallest_subnormal))]
+    return np.asarray(rng.choice(sizes, shape) * rng.choice([-1.0, 1.0], shape))
 
 
 def _filled(
@@ -55,7 +84,7 @@ def _filled(
     sizes: Mapping[str, int],
     rng: np.random.Generator,
     earlier: Mapping[str, NDArray],
-) -> NDArray:
+) -> Any:
     normal = rng.standard_normal(shape)
     match kind:
         case "zeros":
@@ -70,6 +99,11 @@ def _filled(
             return 1e-3 * normal
         case "whole":
             return np.round(3 * normal)
+        case "special":
+            odd = rng.choice([np.nan, np.inf, -np.inf, -0.0], shape)
+            return np.where(rng.random(shape) < 0.02, odd, normal)
+        case "one-hot":  # as V it shows the attention weights
+            return np.arange(shape[-1]) == np.arange(shape[-2])[:, None] % shape[-1] + 0 * normal
         case "ids":
             return rng.integers(0, as_dim(argument).evaluate(sizes), shape)
         case "lengths":  # none at all and one too many among them

@@ -1,28 +1,30 @@
-"""From a failing batch of random graphs to one small graph with its inputs, saved as files."""
+"""From a failing batch of random graphs to one small graph with its inputs.
+
+May import: backends.numpy, weights, ir.
+"""
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from helpers.fuzz_check import POINTS, Judge, Wrong, merge, merged_feeds, only, untold
 
 from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.fuzz.batch import merge, merged_feeds, only, untold
+from tfgraph.fuzz.judge import Wrong
 from tfgraph.ir import Fill, Graph, Input, Node, Output, Value
-from tfgraph.model import dump_yaml
-from tfgraph.text import print_graph
 from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
-    from helpers.fuzz_inputs import Case
+    from tfgraph.fuzz.inputs import Case
+    from tfgraph.fuzz.judge import Judge
 
 NDArray = np.ndarray[Any, Any]
 Arrays = Mapping[str, NDArray]
+Points = Sequence[Mapping[str, int]]
 
 
 @dataclass(frozen=True)
@@ -36,42 +38,48 @@ class Failure:
     wrong: Wrong
 
 
-def failures(cases: Sequence[Case], judge: Judge) -> list[Failure]:
-    """Check all cases as one graph; for each that fails, the smallest failure found.
+def failures(
+    cases: Sequence[Case], judge: Judge, points: Points, *, at_most: int = 3, seconds: float = 60
+) -> list[Failure]:
+    """Check all cases as one graph, at each of the sizes; the smallest failure found for each case
+    that fails, for `at_most` of them, the smallest first. Each is shrunk for so many seconds.
 
     A case that fails only among the others fails as the whole batch, which is then not shrunk.
     """
     merged = merge(cases)
-    feeds = [(sizes, merged_feeds(cases, sizes)) for sizes in POINTS]
-    wrong = judge.check(merged, feeds)
+    wrong = judge.check(merged, [(sizes, merged_feeds(cases, sizes)) for sizes in points])
     if not wrong:
         return []
     names = {w.output.partition(".")[0] for w in wrong}
-    suspects = [c for c in cases if f"s{c.seed}" in names] or _that_raise(cases, judge)
-    found = [_isolated(case, judge) for case in suspects]
-    alone = [failure for failure in found if failure is not None]
+    suspects = [c for c in cases if f"s{c.seed}" in names] or _that_raise(cases, judge, points)
+    alone: list[Failure] = []
+    for case in sorted(suspects, key=lambda c: len(c.graph.nodes)):
+        failure = _isolated(case, judge, points)
+        if failure is not None:
+            alone.append(failure)
+        if len(alone) == at_most:
+            break
     if not alone:
         sizes = wrong[0].sizes
         arrays = merged_feeds(cases, sizes)
-        alone = [Failure(cases[0].seed, merged, sizes, arrays, wrong[0])]
-        return alone
-    return [shrink(failure, judge) for failure in alone[:3]]
+        return [Failure(cases[0].seed, merged, sizes, arrays, wrong[0])]
+    return [shrink(failure, judge, seconds) for failure in alone]
 
 
-def _that_raise(cases: Sequence[Case], judge: Judge) -> list[Case]:
+def _that_raise(cases: Sequence[Case], judge: Judge, points: Points) -> list[Case]:
     """The cases without which the rest compiles and runs, by halving."""
     if len(cases) == 1:
         return list(cases)
     middle = len(cases) // 2
     for half in (cases[:middle], cases[middle:]):
-        if judge.check(merge(half), [(p, merged_feeds(half, p)) for p in POINTS]):
-            return _that_raise(half, judge)
+        if judge.check(merge(half), [(p, merged_feeds(half, p)) for p in points]):
+            return _that_raise(half, judge, points)
     return []
 
 
-def _isolated(case: Case, judge: Judge) -> Failure | None:
+def _isolated(case: Case, judge: Judge, points: Points) -> Failure | None:
     """The case alone, at the smallest of the sizes where it fails."""
-    for sizes in POINTS:
+    for sizes in points:
         arrays = case.feeds(sizes)
         for wrong in judge.check(case.graph, [(sizes, arrays)]):
             return Failure(case.seed, case.graph, sizes, arrays, wrong)
@@ -171,49 +179,3 @@ def _without(graph: Graph, gone: Node, instead: Value) -> Graph:
     nodes = tuple(n.map_values(new) for n in graph.nodes if n is not gone)
     outputs = tuple(replace(o, value=new(o.value)) for o in graph.outputs)
     return replace(graph, nodes=nodes, outputs=outputs)
-
-
-def _with_named_inputs(failure: Failure) -> Failure:
-    """The same failure; inputs that were results, `7`, get names that model files allow, `v7`."""
-    graph = failure.graph
-    taken = {value.name for value in graph.values()}
-    names = {name: name for name in failure.arrays}
-    for name in filter(str.isdigit, names):
-        new = f"v{name}"
-        while new in taken:
-            new = f"v{new}"
-        taken.add(new)
-        names[name] = new
-
-    def renamed(value: Value) -> Value:
-        return replace(value, name=names.get(value.name, value.name))
-
-    graph = replace(
-        graph,
-        inputs=tuple(replace(i, value=renamed(i.value)) for i in graph.inputs),
-        nodes=tuple(n.map_values(renamed) for n in graph.nodes),
-        outputs=tuple(replace(o, value=renamed(o.value)) for o in graph.outputs),
-    )
-    arrays = {names[name]: array for name, array in failure.arrays.items()}
-    return replace(failure, graph=graph, arrays=arrays)
-
-
-def save(failure: Failure, backend: str) -> str:
-    """Write the graph, as a model file and as text, and its inputs; what a person needs to see it
-    again."""
-    failure = _with_named_inputs(failure)
-    folder = Path(tempfile.mkdtemp(prefix=f"tfgraph-fuzz-{failure.seed}-"))
-    text = print_graph(failure.graph)
-    (folder / "graph.tfg").write_text(text, "utf-8")
-    (folder / "model.yaml").write_text(dump_yaml(failure.graph), "utf-8")
-    inputs = ""
-    for i, (name, array) in enumerate(failure.arrays.items()):
-        np.save(folder / f"x{i}.npy", array)
-        inputs += f" --input {name}={folder}/x{i}.npy"
-    dims = untold(failure.graph, failure.sizes)
-    inputs += "".join(f" --dim {name}={size}" for name, size in dims.items())
-    return (
-        f"seed {failure.seed}, output {failure.wrong.output or '(none)'}: {failure.wrong.why}\n"
-        f"sizes {dict(failure.sizes)}; saved in {folder}\n"
-        f"tfgraph compare {folder}/model.yaml --backends numpy,{backend}{inputs}\n{text}"
-    )
