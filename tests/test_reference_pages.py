@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import Golden
-from helpers.op_samples import own_ops
 
 from tfgraph import blocks, ops
+from tfgraph.fuzz.schema import own_ops
 from tfgraph.ops import REGISTRY
 
 if TYPE_CHECKING:

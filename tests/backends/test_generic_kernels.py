@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from helpers.cuda_on_cpu import CudaOnCpu
-from helpers.op_samples import Sample, own_ops
+from helpers.op_samples import Sample
 from helpers.tolerance import UNIT
 from tvm import relax, tirx
 
@@ -20,6 +20,7 @@ from tfgraph.backends.tvm.generic import SUPPORTED, cpu_kernel, cuda_kernel, sym
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
+from tfgraph.fuzz.schema import own_ops
 from tfgraph.ir import DType, as_dim, dim_max, dim_min
 from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, relative, segments, window
 from tfgraph.ops import FloatArray, evaluate, graph

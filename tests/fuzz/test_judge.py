@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from helpers.fuzz_blocks import RECIPES
-from helpers.fuzz_check import POINTS, Judge, merge, merged_feeds, untold
-from helpers.fuzz_graphs import random_case
 from helpers.fuzz_seeds import seeds_that_ran
-from helpers.fuzz_shrink import failures, save
 
 from tfgraph import ops
 from tfgraph.backends.base import Backend, register_backend
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.cli import main
+from tfgraph.fuzz import Judge, failures, random_case, save
+from tfgraph.fuzz.batch import merge, merged_feeds, points, untold
 from tfgraph.ir import Exact, exact
 from tfgraph.model import read_model
 from tfgraph.ops import graph
@@ -27,6 +25,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tfgraph.ir import Graph, Node
+
+
+SEEDS = 40
+POINTS = points(0)
 
 
 class Broken(Backend):
@@ -65,28 +67,26 @@ def test_a_planted_fault_is_found_and_shrunk_to_its_op(
     backend: str,
     op: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    cases = [random_case(seed, RECIPES) for seed in range(40)]
+    cases = [random_case(seed, kind="blocks") for seed in range(SEEDS)]
     guilty = {c.seed for c in cases if any(n.op == op for n in c.graph.nodes)}
-    found = failures(cases, Judge(backend))
+    judge = Judge(backend)
+    found = failures(cases, judge, POINTS)
     assert found
     for failure in found:
         assert failure.seed in guilty
         assert len(failure.graph.nodes) <= 2
         assert op in {node.op for node in failure.graph.nodes}
-    text = save(found[0], backend)
-    (folder,) = tmp_path.iterdir()
-    assert f"seed {found[0].seed}" in text
-    assert str(folder) in text
-    graph = parse_graph((folder / "graph.tfg").read_text("utf-8"))
-    assert read_model(folder / "model.yaml").graph == graph
-    (command,) = [line for line in text.splitlines() if line.startswith("tfgraph compare")]
-    code = main(shlex.split(command)[1:])
-    out, err = capsys.readouterr()
-    assert (code == 1 and "broken" in out) or (code and "the compiler fell over" in err)
+    saved = save(found[0], judge, tmp_path)
+    assert saved.seed == found[0].seed
+    graph = parse_graph((saved.folder / "graph.tfg").read_text("utf-8"))
+    assert read_model(saved.folder / "model.yaml").graph == graph
+    assert saved.compare is not None
+    for command in (saved.compare, saved.replay):
+        code = main(shlex.split(command)[1:])
+        out, err = capsys.readouterr()
+        assert (code == 1 and backend in out) or (code and "the compiler fell over" in err)
 
 
 def test_the_seeds_of_a_run_are_named() -> None:
@@ -101,7 +101,7 @@ def test_the_seeds_of_a_run_are_named() -> None:
 
 def test_graphs_follow_from_their_seeds() -> None:
     for seed in (3, 4, 5):
-        a, b = random_case(seed, RECIPES), random_case(seed, RECIPES)
+        a, b = random_case(seed, kind="blocks"), random_case(seed, kind="blocks")
         assert a.graph == b.graph
         for sizes in POINTS:
             for name, array in a.feeds(sizes).items():
@@ -109,7 +109,7 @@ def test_graphs_follow_from_their_seeds() -> None:
 
 
 def test_merged_graphs_compute_what_each_computes() -> None:
-    cases = [random_case(seed, RECIPES) for seed in (3, 4, 5)]
+    cases = [random_case(seed, kind="blocks") for seed in (3, 4, 5)]
     sizes = POINTS[1]
     merged = merge(cases)
     weights = {

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+import tempfile
+from pathlib import Path
 
 import pytest
-from helpers.fuzz_check import Judge
-from helpers.fuzz_graphs import Fuzz, random_case
-from helpers.fuzz_shrink import failures, save
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+from tfgraph.fuzz import Judge, failures, random_case, save
+from tfgraph.fuzz.batch import points
+from tfgraph.fuzz.run import BATCH
 
 SEED = int(os.environ.get("TFGRAPH_FUZZ_SEED", "0"))
 GRAPHS = int(os.environ.get("TFGRAPH_FUZZ_GRAPHS", "500"))
-BATCH = 125
-"""Graphs that are compiled as one: they share kernels, whose compilation is what takes time."""
 
 
 def batches(first: int, count: int) -> list[range]:
@@ -30,17 +27,21 @@ def name_of(seeds: range) -> str:
     return f"seeds {seeds.start}-{seeds.stop - 1}"
 
 
-def fuzz(seeds: range, recipes: Sequence[Callable[[Fuzz], None]], backend: str = "cpu") -> None:
+def fuzz(seeds: range, kind: str | None = None, backend: str = "cpu") -> None:
     """Fail, with the smallest failing graphs saved, unless the backend is right on all seeds."""
     # Every second batch on one thread: which tasks a thread takes must not matter.
     judge = Judge(backend, threads=1 if seeds.start // BATCH % 2 else None)
-    found = failures([random_case(seed, recipes) for seed in seeds], judge)
+    cases = [random_case(seed, kind=kind) for seed in seeds]
+    found = failures(cases, judge, points(seeds.start))
     for note in judge.notes:
         print("ill-conditioned, and right:", note)
     if found:
+        folder = Path(tempfile.mkdtemp(prefix="tfgraph-fuzz-"))
+        saved = [save(failure, judge, folder) for failure in found]
+        texts = [f"seed {s.seed}: {s.output}: {s.why}\n{s.replay}\n{s.text}" for s in saved]
         again = f"TFGRAPH_FUZZ_SEED={found[0].seed} TFGRAPH_FUZZ_GRAPHS=1"
-        texts = "\n\n".join(save(failure, backend) for failure in found)
-        pytest.fail(f"{texts}\nto see it again: {again} pytest tests/fuzz", pytrace=False)
+        told = "\n\n".join(texts)
+        pytest.fail(f"{told}\nto see it again: {again} pytest tests/fuzz", pytrace=False)
     # Were the second look needed often, the bound would no longer be what is tested.
     assert judge.outputs
     assert judge.sensitive <= 0.05 * judge.outputs + 2, judge.notes

@@ -87,18 +87,6 @@ def takes(definition: OpDef) -> tuple[DType, ...]:
     return tuple(found)
 
 
-def own_ops(kind: str | None = None) -> list[str]:
-    """The names of this package's ops, without those of plugins that another test loaded."""
-    import tfgraph.ops
-
-    home = tfgraph.ops.__file__.removesuffix("__init__.py")
-    return [
-        name
-        for name, definition in REGISTRY.items()
-        if definition.location.file.startswith(home) and kind in (None, definition.kind)
-    ]
-
-
 def _binary(s: Sample) -> Call:
     shape = s.shape()
     operands = [_narrowed(s, shape), _narrowed(s, shape)]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from helpers.op_samples import SAMPLES, Sample, own_ops, takes
+from helpers.op_samples import SAMPLES, Sample, takes
 
 from tfgraph.errors import TfgraphError
+from tfgraph.fuzz.schema import own_ops
 from tfgraph.ir import DType, as_dim, exact, tensor
 from tfgraph.ir.mask import causal
 from tfgraph.ops import REGISTRY, FloatArray, add, evaluate, find_op, op

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.op_samples import Sample, own_ops, takes
+from helpers.op_samples import Sample, takes
 from helpers.tolerance import assert_close
 
+from tfgraph.fuzz.schema import own_ops
 from tfgraph.ir import DType, Graph, rsqrt
 from tfgraph.ir.mask import padding
 from tfgraph.ops import (

@@ -8,10 +8,11 @@ import ml_dtypes  # noqa: F401  NumPy learns bfloat16
 import numpy as np
 import pytest
 from helpers.onnx_oracle import EPS, Case, check, close, run_onnx, run_ours
-from helpers.op_samples import own_ops, takes
+from helpers.op_samples import takes
 from helpers.tolerance import relative
 from onnx import helper
 
+from tfgraph.fuzz.schema import own_ops
 from tfgraph.ir import DType
 from tfgraph.ops import REGISTRY
 from tfgraph.ops.floats import numpy_dtype

@@ -55,7 +55,7 @@ class Case:
             if kind == "edges":
                 made = _edges(dtype, shape, rng)
             elif kind == "denormal":
-                made = rng.integers(-9, 10, shape) * float(_limits(dtype).smallest_subnormal)
+                made = rng.integers(-9, 10, shape) * float(limits_of(dtype).smallest_subnormal)
             else:
                 made = _filled(kind, argument, shape, sizes, rng, arrays)
             with np.errstate(over="ignore"):  # 1e4 times a normal number may leave float16
@@ -63,16 +63,17 @@ class Case:
         return arrays
 
 
-def _limits(dtype: np.dtype[Any]) -> Any:
+def limits_of(dtype: np.dtype[Any]) -> Any:
     """As np.finfo, of bfloat16 too."""
     import ml_dtypes
 
-    return ml_dtypes.finfo(dtype)
+    library: Any = ml_dtypes
+    return library.finfo(dtype)
 
 
 def _edges(dtype: np.dtype[Any], shape: tuple[int, ...], rng: np.random.Generator) -> NDArray:
     """The numbers at which a dtype ends, of either sign."""
-    limits = _limits(dtype)
+    limits = limits_of(dtype)
     sizes = [0.0, 1.0, np.inf, *map(float, (limits.max, limits.tiny, limits.smallest_subnormal))]
     return np.asarray(rng.choice(sizes, shape) * rng.choice([-1.0, 1.0], shape))
 

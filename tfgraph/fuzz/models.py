@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError
 from tfgraph.fuzz.inputs import Case
-from tfgraph.ir import DType, Graph, Symbol
+from tfgraph.ir import DType, Exact, Graph, Symbol
 from tfgraph.model import read_model
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def _fills(graph: Graph) -> dict[str, tuple[str, Any]]:
     found: dict[str, tuple[str, Any]] = {}
     for given in graph.inputs:
         fill = given.fill
-        limit = None if fill.argument is None else int(float(fill.argument))
-        found[given.value.name] = (fill.kind, limit if fill.kind == "ids" else None)
+        assert fill is not None
+        limit = int(fill.argument.factor) if isinstance(fill.argument, Exact) else None
+        found[given.value.name] = (fill.kind, limit)
     return found

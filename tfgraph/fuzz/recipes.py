@@ -16,7 +16,7 @@ from tfgraph.ir.mask import dense
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfgraph.ops import Traced
+    from tfgraph.ops import Array, Traced
 
 
 def add_and_norm(f: Draft) -> None:
@@ -87,7 +87,7 @@ def embeddings(f: Draft) -> None:
     width = f.width()
     dtype = f.pick("i64", "i32")
     ids = f.input(dtype, "batch", "seq", kind="ids", argument=50).x
-    x = blocks.embedding(ids, 50, width, scale=f.pick(None, 4), dtype=f.dtype)
+    x: Array = blocks.embedding(ids, 50, width, scale=f.pick(None, 4), dtype=f.dtype)
     positions = f.pick(None, "sinusoidal", "learned", "counted")
     if positions == "counted":
         table = blocks.token_table(600, width, dtype=f.dtype)
@@ -126,7 +126,7 @@ def safe_functions(f: Draft) -> None:
 
 def softmax_of_any_axis(f: Draft) -> None:
     """Some of whose elements, or whole rows, are hidden."""
-    x = _any(f, 1.4).x
+    x: Array = _any(f, 1.4).x
     if not x.shape:
         return
     if f.chance(0.5):

@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-import ml_dtypes
 import numpy as np
 
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.fuzz.batch import untold
+from tfgraph.fuzz.inputs import limits_of
 from tfgraph.ops import FloatArray, evaluate, in_float64
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def against_float64(
             largest(np.abs(_moved(graph, given, sizes, seed) - exact)) for seed in range(_RUNS)
         ]
         error, reference = largest(np.abs(b - exact)), largest(np.abs(a - exact))
-    underflow = float(ml_dtypes.finfo(want.dtype).tiny)
+    underflow = float(limits_of(want.dtype).tiny)
     return Honest(error, reference, underflow + _SLACK * max(moves))
 
 

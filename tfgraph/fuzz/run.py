@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph import ops
 from tfgraph.backends.base import Target, find_backend
@@ -22,6 +22,9 @@ from tfgraph.fuzz.save import Saved, save
 from tfgraph.fuzz.shrink import failures
 from tfgraph.ir import DType, Fill
 from tfgraph.weights import Seeded
+
+if TYPE_CHECKING:
+    from tfgraph.ops import Traced
 
 REFERENCE = "numpy"
 FOLDER = Path("fuzz-failures")
@@ -148,6 +151,8 @@ def _try(
         # On one thread and on all in turn: which tasks a thread takes must not matter.
         judge.threads = None if judge.threads else 1
         missing = _ENOUGH - len(report.failures)
+        if not missing:
+            break
         found = failures(cases, judge, sizes, at_most=missing, seconds=_SHRINK_SECONDS)
         report.failures += [save(failure, judge, folder, plugins) for failure in found]
     report.graphs += len(cases)
@@ -164,7 +169,7 @@ def taken(backends: Sequence[str]) -> tuple[DType, ...]:
         with ops.graph("probe") as g:
             x = g.input("x", dtype, "n", 8)
             w = g.param("w", dtype, 8, 8, fill=Fill("ones"))
-            g.output("y", ops.rms_norm(ops.linear(x, w), eps=1e-5))
+            g.output("y", cast("Traced", ops.rms_norm(ops.linear(x, w), eps=1e-5)))
         graph = g.build()
         try:
             for name in backends:

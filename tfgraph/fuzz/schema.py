@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tfgraph.ir import Dim, DimLike
-    from tfgraph.ops import OpDef
+    from tfgraph.ops import OpDef, Traced
 
 SCALARS = (exact(2), exact(-1), exact(3), exact(Fraction(1, 2)), exact(0.1))
 DTYPES = (DType.int64, DType.int32, DType.int8, DType.bool_)  # and the floats of the graph
@@ -66,9 +66,9 @@ def schema_node(f: Draft, tries: int = 60) -> None:
             results = apply_op(definition, operands, attrs)
         except (TfgraphError, ValueError, ZeroDivisionError):
             continue
-        results = results if isinstance(results, tuple) else (results,)
+        several: tuple[Traced, ...] = results if isinstance(results, tuple) else (results,)  # pyright: ignore
         same = all(e.same for e in entries) and definition.name in SAME_BITS
-        for result in results:
+        for result in several:
             if result.dtype != DType.int8 or size <= 2:  # else it is dead code
                 f.add(result, size, same or not result.dtype.is_float)
         return
@@ -109,7 +109,7 @@ def _operand(f: Draft, first: Entry | None, op: str) -> Entry | None:
         if len(fits) < 2:
             n = f.width()
             return f.param(int(last), n, std=0.3)
-        return f.pick(*fits)
+        return fits[int(f.rng.integers(len(fits)))]
     if op == "take":
         if not shape:
             return None
@@ -122,8 +122,8 @@ def _operand(f: Draft, first: Entry | None, op: str) -> Entry | None:
 
 def _attrs(f: Draft, definition: OpDef, operands: Sequence[Any]) -> dict[str, Any]:
     """Attributes by their annotations, of values that may fit the first operand."""
-    x = next((o for o in operands if hasattr(o, "shape")), None)
-    shape: tuple[Dim, ...] = x.shape if x is not None else ()
+    x: Traced | None = next((o for o in operands if hasattr(o, "shape")), None)
+    shape: tuple[Dim, ...] = () if x is None else x.shape
     given: dict[str, Any] = {}
     for name, parameter in definition.attributes.items():
         annotation = str(parameter.annotation)
@@ -138,7 +138,8 @@ def _attrs(f: Draft, definition: OpDef, operands: Sequence[Any]) -> dict[str, An
         elif name == "activation":
             given[name] = f.pick(*ACTIVATIONS)
         elif name == "stop":  # after axis and start
-            size = shape[given["axis"]]
+            axis: int = given["axis"]
+            size = shape[axis]
             start, stop = f.pick((0, size), (0, 1), (size - 1, size))
             if size.is_const and int(size) > 1:
                 start, stop = f.pick((start, stop), (1, size))

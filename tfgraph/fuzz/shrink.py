@@ -125,12 +125,19 @@ def _values(failure: Failure) -> dict[str, NDArray]:
     return {v.name: np.array(a) for v, _, a in reference.trace(failure.arrays, dims)}
 
 
+def _one_output(graph: Graph) -> Output | None:
+    """The output, where there is but one."""
+    (first, *others) = graph.outputs
+    return None if others else first
+
+
 def _earlier(failure: Failure) -> list[tuple[Graph, Arrays]]:
     """An earlier value as the output, the earliest first."""
     graph = failure.graph
-    if len(graph.outputs) > 1:
+    output = _one_output(graph)
+    if output is None:
         return []
-    last = graph.outputs[0].value
+    last = output.value
     candidates = [node.outputs[0] for node in graph.nodes if last not in node.outputs]
     return [
         (only(replace(graph, outputs=(Output("y", value),)), "y"), failure.arrays)
@@ -141,12 +148,13 @@ def _earlier(failure: Failure) -> list[tuple[Graph, Arrays]]:
 def _cut(failure: Failure) -> list[tuple[Graph, Arrays]]:
     """A value as an input, which holds what the reference computes; the latest first."""
     graph = failure.graph
-    if len(graph.outputs) > 1:
+    output = _one_output(graph)
+    if output is None:
         return []
     made: list[tuple[Graph, Arrays]] = []
     known = _values(failure)
     for node in reversed(graph.nodes):
-        if graph.outputs[0].value in node.outputs or not node.inputs:
+        if output.value in node.outputs or not node.inputs:
             continue
         given = tuple(Input(value, Fill("zeros")) for value in node.outputs)
         rest = replace(
@@ -155,7 +163,7 @@ def _cut(failure: Failure) -> list[tuple[Graph, Arrays]]:
             nodes=tuple(n for n in graph.nodes if n is not node),
         )
         arrays = {**failure.arrays, **{v.name: known[v.name] for v in node.outputs}}
-        made.append((only(rest, graph.outputs[0].name), arrays))
+        made.append((only(rest, output.name), arrays))
     return [(g, a) for g, a in made if len(g.nodes) < len(graph.nodes)][:20]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-FAMILY = 50
+FAMILY = 25
 """Graphs of a family."""
 
 HEADS = ((1, 1), (2, 2), (4, 4), (4, 2), (4, 1), (3, 1))

@@ -158,7 +158,7 @@ class FieldArray(Columns, Array):
     def reshape(self, shape: Sequence[DimLike]) -> FieldArray:
         """np.reshape."""
         sizes = _sizes(shape)
-        return self.moved(lambda x, lead: x.reshape(*x.shape[:lead], *sizes))
+        return self.moved(lambda x, lead: x.reshape((*x.shape[:lead], *sizes)))
 
     def transpose(self, perm: Sequence[int]) -> FieldArray:
         """np.transpose."""
