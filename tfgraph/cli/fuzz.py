@@ -16,6 +16,8 @@ from tfgraph.cli.output import plural
 from tfgraph.cli.session import Session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tfgraph.fuzz import Progress, Report, Saved
 
 _SHOWN = 8  # ops that the summary names
@@ -42,8 +44,12 @@ def fuzz(
         typer.Option("--seed", min=0, metavar="N", help="of the first graph [default: any]"),
     ] = None,
     backends: Annotated[
-        str, typer.Option(metavar="A,B", help="what to compare; numpy is the reference")
-    ] = "numpy,cpu",
+        str | None,
+        typer.Option(metavar="A,B", help="what to compare with numpy [default: numpy,cpu]"),
+    ] = None,
+    enough: Annotated[
+        int, typer.Option("--failures", min=1, metavar="N", help="to stop after")
+    ] = 3,
     save: Annotated[
         Path | None,
         typer.Option("--save", metavar="DIR", help="for failures [default: fuzz-failures]"),
@@ -58,11 +64,12 @@ def fuzz(
     from tfgraph.backends.base import find_backend
     from tfgraph.fuzz.run import FOLDER, run
 
-    names = [name.strip() for name in backends.split(",") if name.strip()]
+    chosen = backends or ("numpy,cpu" if replay is None else "")
+    names = [name.strip() for name in chosen.split(",") if name.strip()]
     for name in names:
         find_backend(name)
     if replay is not None:
-        return _replay(session, replay)
+        return _replay(session, replay, names)
     if graphs is None and seconds is None:
         seconds = 60
     first = secrets.randbelow(10**9) if seed is None else seed
@@ -74,6 +81,7 @@ def fuzz(
             seed=first,
             folder=FOLDER if save is None else save,
             plugins=session.plugins,
+            enough=enough,
             say=lambda progress: say(_told(progress)),
         )
     session.object(report.to_json())
@@ -132,12 +140,14 @@ def _print_failure(session: Session, failure: Saved) -> None:
     session.print()
 
 
-def _replay(session: Session, folder: Path) -> int:
-    """Judge a saved failure again."""
+def _replay(session: Session, folder: Path, names: Sequence[str]) -> int:
+    """Judge a saved failure again, on its own backend or on the one that is named."""
     from tfgraph.fuzz import replay
+    from tfgraph.fuzz.run import REFERENCE
     from tfgraph.text import print_graph
 
-    found = replay(folder)
+    others = [name for name in names if name != REFERENCE]
+    found = replay(folder, others[0] if others else None)
     wrong = [{"output": w.output or None, "why": w.why} for w in found.wrong]
     session.object({"seed": found.seed, "backend": found.backend, "wrong": wrong})
     if not session.quiet:

@@ -19,7 +19,7 @@ from tfgraph.fuzz.graphs import random_case
 from tfgraph.fuzz.inputs import Case
 from tfgraph.fuzz.judge import Judge
 from tfgraph.fuzz.save import Saved, save
-from tfgraph.fuzz.shrink import failures
+from tfgraph.fuzz.shrink import Failure, failures
 from tfgraph.ir import DType, Fill
 from tfgraph.weights import Seeded
 
@@ -34,7 +34,6 @@ first batch is small, since nobody knows yet how fast this machine is."""
 
 _FEWEST = 5  # graphs that are worth a batch
 _FLOATS = (DType.float32, DType.float16, DType.bfloat16, DType.float64)
-_ENOUGH = 3  # failures after which a run ends
 _SHRINK_SECONDS = 15.0
 
 
@@ -97,14 +96,15 @@ def run(
     seed: int = 0,
     folder: Path = FOLDER,
     plugins: Sequence[Path] = (),
+    enough: int = 3,
     say: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
     """Random graphs of the seeds `seed`, `seed + 1`, ..., for so many seconds or so many graphs.
 
     NumPy is the reference, whether it is named or not. A batch that was begun is finished, and
-    failures are shrunk, beyond the time. Failures are saved in `folder`; `plugins` are named in
-    the commands that replay them. Raises TfgraphError for backends that do not exist, MissingTool
-    where one cannot run here.
+    failures are shrunk, beyond the time; a run ends once there are `enough`. They are saved in
+    `folder`; `plugins` are named in the commands that replay them. Raises TfgraphError for
+    backends that do not exist, MissingTool where one cannot run here.
     """
     names = tuple(dict.fromkeys(name for name in backends if name != REFERENCE))
     if not names:
@@ -116,14 +116,17 @@ def run(
     report = Report(seed, (REFERENCE, *names), taken(names))
     start = time.monotonic()
     batch = FIRST
-    while len(report.failures) < _ENOUGH:
+    while len(report.failures) < enough:
         if graphs is not None:
             batch = min(batch, graphs - report.graphs)
         if batch < 1:
             break
         first = seed + report.graphs
         cases = [random_case(first + i, report.dtypes) for i in range(batch)]
-        _try(cases, judges, report, folder, plugins)
+        for judge in judges:
+            found = _failures(cases, judge, enough - len(report.failures))
+            report.failures += [save(failure, judge, folder, plugins) for failure in found]
+        _count(report, cases, judges)
         report.seconds = time.monotonic() - start
         say(report.progress)
         batch = _next(batch, report, seconds)
@@ -138,23 +141,17 @@ def _next(batch: int, report: Report, seconds: float | None) -> int:
     return min(BATCH, fits) if fits >= _FEWEST else 0
 
 
-def _try(
-    cases: Sequence[Case],
-    judges: Sequence[Judge],
-    report: Report,
-    folder: Path,
-    plugins: Sequence[Path],
-) -> None:
-    """Judge a batch, and count it."""
+def _failures(cases: Sequence[Case], judge: Judge, at_most: int) -> list[Failure]:
+    """Those of a batch on one backend, on one thread and on all in turn: which tasks a thread takes
+    must not matter."""
+    judge.threads = None if judge.threads else 1
+    if at_most < 1:
+        return []
     sizes = points(cases[0].seed)
-    for judge in judges:
-        # On one thread and on all in turn: which tasks a thread takes must not matter.
-        judge.threads = None if judge.threads else 1
-        missing = _ENOUGH - len(report.failures)
-        if not missing:
-            break
-        found = failures(cases, judge, sizes, at_most=missing, seconds=_SHRINK_SECONDS)
-        report.failures += [save(failure, judge, folder, plugins) for failure in found]
+    return failures(cases, judge, sizes, at_most=at_most, seconds=_SHRINK_SECONDS)
+
+
+def _count(report: Report, cases: Sequence[Case], judges: Sequence[Judge]) -> None:
     report.graphs += len(cases)
     report.by_op.update(node.op for case in cases for node in case.graph.nodes)
     report.outputs = sum(judge.outputs for judge in judges)

@@ -95,6 +95,8 @@ def shrink(failure: Failure, judge: Judge, seconds: float = 60) -> Failure:
             return None
         needed = {i.value.name: arrays[i.value.name] for i in graph.inputs}
         for wrong in judge.check(graph, [(failure.sizes, needed)]):
+            if bool(wrong.output) != bool(failure.wrong.output):
+                continue  # it raises where the other was wrong, or the other way round
             return replace(failure, graph=graph, arrays=needed, wrong=wrong)
         return None
 
