@@ -379,3 +379,36 @@ def test_an_optional_operand_and_an_optional_mask() -> None:
     _, (report,) = run_pipeline(one(build), [rules_pass(once(same))], prove=True)
     assert report.proof is not None
     assert report.proof.kind == PROVED
+
+
+def test_scalars_of_a_graph_are_numbers_of_the_field() -> None:
+    """Found by the fuzzer: arrays of rank 0 were reshaped as no array can be."""
+
+    def scalars(*, other: bool) -> Graph:
+        with ops.graph("g") as g:
+            x = ops.reshape(g.input("x", "f32", 1), shape=())
+            one, two = ops.full(shape=(), value=3, dtype="i64"), ops.full(shape=(), value=2)
+            g.output("n", ops.broadcast_to(one, shape=(2,)))
+            g.output("y", ops.add(x, x) if other else ops.mul(x, two))
+        return g.build()
+
+    found = prove_pipeline(scalars(other=False), scalars(other=True))
+    assert found is not None
+    assert found.kind == FIELD_TESTED
+
+
+def test_tables_in_float64_are_tested_in_floats_too() -> None:
+    """Found by the fuzzer: rotary tables are cast to float32, and stood beside float64."""
+
+    def rotary(*, other: bool) -> Graph:
+        with ops.graph("g") as g:
+            x, y = g.input("x", "f32", "batch", "seq", 8), g.input("y", "f32", "n")
+            tables = blocks.rotary_tables(4, positions=32).rows("seq")
+            turned = ops.rotary(x, tables.cos, tables.sin, heads=2)
+            g.output("x", ops.sub(x, ops.neg(turned)) if other else ops.add(turned, x))
+            g.output("n", ops.cast(ops.floor(y), dtype="i64"))  # which has no meaning in a field
+        return g.build()
+
+    found = prove_pipeline(rotary(other=False), rotary(other=True))
+    assert found is not None
+    assert found.kind == TESTED
