@@ -79,8 +79,8 @@ JUMPS = {"less", "equal", "floor", "topk", "empty", "cast"}
 turn one answer into another."""
 
 SAME_BITS = {
-    *("reshape", "transpose", "broadcast_to", "concat", "slice", "take", "embedding", "where"),
-    *("neg", "abs", "maximum", "minimum", "relu", "max", "floor", "cast", "iota", "full", "topk"),
-    "constant",
+    *("reshape", "transpose", "broadcast_to", "concat", "slice", "take", "take_at", "embedding"),
+    *("where", "neg", "abs", "maximum", "minimum", "relu", "max", "floor", "cast", "iota"),
+    *("full", "topk", "constant"),
 }
 """Ops whose results have the same bits on every backend, if their operands do."""

@@ -35,8 +35,8 @@ _SLACK = 8  # the moves are random, the worst case is not
 
 # Ops that compute nothing, or jump: their operands are not moved.
 _KEPT = {
-    *("reshape", "transpose", "broadcast_to", "concat", "slice", "take", "embedding", "where"),
-    *("cast", "floor", "less", "equal", "topk", "empty", "maximum", "minimum", "max"),
+    *("reshape", "transpose", "broadcast_to", "concat", "slice", "take", "take_at", "embedding"),
+    *("where", "cast", "floor", "less", "equal", "topk", "empty", "maximum", "minimum", "max"),
 }
 
 

@@ -100,7 +100,7 @@ def _operands(f: Draft, definition: OpDef) -> tuple[list[Any], list[Entry]] | No
 
 
 def _operand(f: Draft, first: Entry | None, op: str) -> Entry | None:
-    if first is None or f.chance(0.1):
+    if first is None or (f.chance(0.1) and op not in ("take", "take_at")):
         return f.draw()
     shape = first.x.shape
     last: Dim = shape[-1] if shape else as_dim(1)
@@ -110,7 +110,7 @@ def _operand(f: Draft, first: Entry | None, op: str) -> Entry | None:
             n = f.width()
             return f.param(int(last), n, std=0.3)
         return fits[int(f.rng.integers(len(fits)))]
-    if op == "take":
+    if op in ("take", "take_at"):  # ids that fit every axis
         if not shape:
             return None
         limit = dim_min(*shape)

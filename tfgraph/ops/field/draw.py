@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,6 +181,7 @@ def _geometric(ratio: int, count: int, modulus: int) -> Residues:
     return powers[:count]
 
 
+@cache
 def _factors(number: int) -> list[tuple[int, int]]:
     """The prime factors, with their powers; what trial division leaves above a million counts as
     one."""
