@@ -50,7 +50,7 @@ class Tanh(Backend):
 
     def compile(self, graph, weights, target):
         run = Changed(graph, weights)
-        made = {n.output.name for n in graph.nodes if n.op == "tanh"}
+        made = {n.output.name for n in graph.nodes if "tanh" in (n.op, n.attrs.get("activation"))}
         wrong = {o.name for o in graph.outputs if o.value.name in made}
         run.change = lambda name, x: x + x.dtype.type(1e-3) if name in wrong else x
         return run
@@ -109,7 +109,7 @@ def fuzz(
 def test_a_wrong_backend_is_found_shrunk_and_replayed(
     fuzz: Callable[..., Any], capsys: pytest.CaptureFixture[str], backend: str, op: str
 ) -> None:
-    code, out, _ = fuzz(f"--backends numpy,{backend} --seed 579 --graphs 400 --failures 1 --json")
+    code, out, _ = fuzz(f"--backends numpy,{backend} --seed 1103 --graphs 400 --failures 1 --json")
     found = json.loads(out)
     assert code == 1
     first = found["failures"][0]

@@ -32,11 +32,13 @@ _WEIGHTS = np.array([6, 1, 1, 2, 1, 1, 1]) / 13
 
 @dataclass(frozen=True)
 class Entry:
-    """A value in the pool: its size as a power of ten; whether every backend has the same bits."""
+    """A value in the pool: its size as a power of ten; whether every backend has the same bits, and
+    whether it is known to be finite."""
 
     x: Traced
     size: float
     same: bool
+    finite: bool = True
 
 
 @dataclass
@@ -83,7 +85,8 @@ class Draft:
         x = self.builder.input(name, dtype, *shape)
         self.fills[name] = kind, argument
         # Whether NaN is more or less than something is nobody's business.
-        return self.add(x, FILLS.get(kind, 2.0), same=kind != "special")
+        finite = kind not in ("special", "edges")
+        return self.add(x, FILLS.get(kind, 2.0), same=kind != "special", finite=finite)
 
     def param(self, *shape: int, kind: str = "normal", std: float = 0.5) -> Entry:
         """A new weight in the pool."""
@@ -92,9 +95,9 @@ class Draft:
         self.weights.append(x.value)
         return self.add(x, 0.5, same=True)
 
-    def add(self, x: Array, size: float, same: bool = False) -> Entry:
+    def add(self, x: Array, size: float, same: bool = False, finite: bool = True) -> Entry:
         """Put a value into the pool."""
-        entry = Entry(cast("Traced", x), size, same)
+        entry = Entry(cast("Traced", x), size, same, finite)
         self.pool.append(entry)
         return entry
 

@@ -26,7 +26,7 @@ KINDS = ("schemas", "blocks", "models")
 """Kinds of graphs: ops by their schemas alone, blocks among them, whole models."""
 
 SYMBOLS = {"batch": 64, "seq": 512, "memory": 512, "past": 512, "target": 512}
-_RECIPES = 4  # of a family
+_RECIPES = 3  # of a family
 _SHARES = (0.47, 0.47, 0.06)  # a model has as many nodes as ten other graphs
 
 
@@ -48,7 +48,7 @@ def random_case(seed: int, dtypes: Sequence[DType] = FLOAT32, kind: str | None =
 
 
 def _drawn(seed: int, f: Draft, recipes: Sequence[Callable[[Draft], None]]) -> Case:
-    """Two to six draws of `recipes` and of ops by their schemas."""
+    """Two to five draws of `recipes` and of ops by their schemas."""
     for name, high in SYMBOLS.items():
         f.builder.symbol(name, 1, high)
     width = f.width()
@@ -58,7 +58,7 @@ def _drawn(seed: int, f: Draft, recipes: Sequence[Callable[[Draft], None]]) -> C
             f.floats(*f.pick(("batch", "seq"), ("seq",), (), ("batch", "seq", width)))
         if f.chance(0.15):
             f.floats("batch", "seq", width, kind=f.pick("denormal", "edges", "special"))
-        for _ in range(int(f.rng.integers(2, 7))):
+        for _ in range(int(f.rng.integers(2, 6))):
             if recipes and f.chance(0.35):
                 f.pick(*recipes)(f)
             else:

@@ -53,8 +53,9 @@ def _rotary(f: Draft, head_size: int) -> blocks.Rotary | None:
     sizes = [size for size in (head_size, head_size // 2, 2) if size and not size % 2]
     if not sizes:
         return None
+    name = f"positions{len(f.builder.nodes)}"  # a graph may have several
     tables = blocks.rotary_tables(
-        f.pick(*sizes), positions=512, interleaved=f.chance(0.5), dtype=f.dtype
+        f.pick(*sizes), positions=512, interleaved=f.chance(0.5), dtype=f.dtype, name=name
     )
     return tables.rows("seq")
 

@@ -138,7 +138,8 @@ def _next(batch: int, report: Report, seconds: float | None) -> int:
     if seconds is None:
         return BATCH
     fits = int((seconds - report.seconds) * report.progress.rate)
-    return min(BATCH, fits) if fits >= _FEWEST else 0
+    # Other families may be slower: a batch is at most twice as large as the one before.
+    return min(BATCH, 2 * batch, fits) if fits >= _FEWEST else 0
 
 
 def _failures(cases: Sequence[Case], judge: Judge, at_most: int) -> list[Failure]:

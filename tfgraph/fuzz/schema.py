@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCALARS = (exact(2), exact(-1), exact(3), exact(Fraction(1, 2)), exact(0.1))
 DTYPES = (DType.int64, DType.int32, DType.int8, DType.bool_)  # and the floats of the graph
-_OPS = 16  # of a family
+_OPS = 12  # of a family
 _LARGEST = {DType.float16: 3.5}  # as a power of ten; beyond it nothing grows
 _LARGEST_OF_OTHERS = 6.0
 
@@ -70,7 +70,8 @@ def schema_node(f: Draft, tries: int = 60) -> None:
         same = all(e.same for e in entries) and definition.name in SAME_BITS
         for result in several:
             if result.dtype != DType.int8 or size <= 2:  # else it is dead code
-                f.add(result, size, same or not result.dtype.is_float)
+                finite = all(e.finite for e in entries)
+                f.add(result, size, same or not result.dtype.is_float, finite)
         return
 
 
