@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from tfgraph.ops import Traced
 
 
-_VALUES = ("normal", "normal", "large", "offset", "constant", "small", "one-hot", "special")
+_VALUES = (
+    "normal",
+    "normal",
+    "large",
+    "offset",
+    "constant",
+    "small",
+    "one-hot",
+    "one-hot",
+    "special",
+)
 
 
 def sequence(f: Draft, length: str = "seq") -> Traced:

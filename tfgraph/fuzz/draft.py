@@ -43,7 +43,7 @@ class Entry:
 
 @dataclass
 class Draft:
-    """The graph so far. `dtype` is the one of its floats."""
+    """The graph so far. `dtype` is the one of its floats; `odd` are values that may hold NaN."""
 
     rng: np.random.Generator
     swarm: Swarm
@@ -51,6 +51,7 @@ class Draft:
     builder: Builder = field(default_factory=lambda: graph("fuzz"))
     pool: list[Entry] = field(default_factory=list[Entry])
     fills: dict[str, tuple[str, Any]] = field(default_factory=dict[str, tuple[str, Any]])
+    odd: set[Value] = field(default_factory=set["Value"])
     weights: list[Value] = field(default_factory=list["Value"])
 
     def chance(self, probability: float) -> bool:
@@ -85,8 +86,9 @@ class Draft:
         x = self.builder.input(name, dtype, *shape)
         self.fills[name] = kind, argument
         # Whether NaN is more or less than something is nobody's business.
-        finite = kind not in ("special", "edges")
-        return self.add(x, FILLS.get(kind, 2.0), same=kind != "special", finite=finite)
+        if kind in ("special", "edges"):
+            self.odd.add(x.value)
+        return self.add(x, FILLS.get(kind, 2.0), same=kind != "special")
 
     def param(self, *shape: int, kind: str = "normal", std: float = 0.5) -> Entry:
         """A new weight in the pool."""
@@ -95,9 +97,13 @@ class Draft:
         self.weights.append(x.value)
         return self.add(x, 0.5, same=True)
 
-    def add(self, x: Array, size: float, same: bool = False, finite: bool = True) -> Entry:
+    def add(self, x: Array, size: float, same: bool = False) -> Entry:
         """Put a value into the pool."""
-        entry = Entry(cast("Traced", x), size, same, finite)
+        value = cast("Traced", x)
+        for node in self.builder.nodes:
+            if self.odd.intersection(node.inputs):
+                self.odd.update(node.outputs)
+        entry = Entry(value, size, same, value.value not in self.odd)
         self.pool.append(entry)
         return entry
 

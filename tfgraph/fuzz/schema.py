@@ -70,8 +70,7 @@ def schema_node(f: Draft, tries: int = 60) -> None:
         same = all(e.same for e in entries) and definition.name in SAME_BITS
         for result in several:
             if result.dtype != DType.int8 or size <= 2:  # else it is dead code
-                finite = all(e.finite for e in entries)
-                f.add(result, size, same or not result.dtype.is_float, finite)
+                f.add(result, size, same or not result.dtype.is_float)
         return
 
 
