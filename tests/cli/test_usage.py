@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 ROOT = Path(__file__).parent.parent.parent
-VERBS = ("compile", "run", "compare", "inspect", "fuzz", "doctor", "init", "import")
+VERBS = ("compile", "run", "compare", "inspect", "fuzz", "export", "doctor", "init", "import")
 
 MISTAKES = {
     "complie tiny.tfg": """\
