@@ -42,11 +42,12 @@ def write_artifact(
     reports: Sequence[PassReport],
     tokenizer: bytes | None = None,
     generation: StartStop | None = None,
+    no_generation: str | None = None,
     command: Sequence[str] | None = None,
     taps: Collection[str] = (),
 ) -> None:
     """Write an artifact into `folder`, an empty one or none; `command` makes it again. `taps` are
-    the outputs that the model itself does not have."""
+    the outputs that the model itself does not have, `no_generation` why it does not generate."""
     functions = built.functions.items()
     files = {
         layout.GRAPH_BEFORE: print_graph(before).encode(),
@@ -71,6 +72,8 @@ def write_artifact(
         port |= {"tap": True} if port["name"] in taps else {}
     if generation is not None:
         manifest["generation"] = generation.to_json()
+    if no_generation is not None:
+        manifest["no_generation"] = no_generation
     text = layout.seal({**manifest, "command": None if command is None else list(command)})
     write_file(folder / layout.MANIFEST, text.encode())
 

@@ -150,7 +150,8 @@ def _advice(graph: Graph, made: Sequence[Value], pattern: str) -> str:
         return "no value is named layers.0, and so on"
     if any(name == v.name for v in graph.values()):
         return "it is an input or a parameter; taps are of what nodes make"
-    close = sorted(get_close_matches(name, [v.name for v in made], n=3, cutoff=0.5))
+    names = ["attention", "hidden", *(v.name for v in made)]
+    close = sorted(set(get_close_matches(name, names, n=3, cutoff=0.5)))
     near = f"the nearest are {', '.join(close)}; " if close else ""
     return f"{near}`tfgraph inspect` prints all names"
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
-from helpers.generating import DECODERS, VOCABULARY, YAML, compiled
+from helpers.generating import DECODERS, VOCABULARY, YAML, compiled, model
 from helpers.tolerance import assert_close
 
 import tfgraph
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.beams import log_softmax
-from tfgraph.runtime.source import Uncached
+from tfgraph.runtime.source import Uncached, apart
 
 PROMPTS = [[5, 6, 7], [9], [1, 2, 3, 4, 5, 6, 7, 8]]
 SOURCES = {"encoder-decoder, no mask": [[5, 6, 7], [9, 0, 1], [3, 3, 3]]}
@@ -172,6 +173,25 @@ def test_it_ends_where_the_positions_do() -> None:
     assert list(run.generate([1, 2], max_tokens=0)) == []
 
 
+def test_it_says_when_positions_end_it() -> None:
+    """Padding takes positions too, so the short row ends with the long one."""
+    run = compiled("learned")  # 150 positions
+    short, whole = [1, 2], [1] * 148
+
+    def ended(ids: Any, **options: Any) -> tuple[int, bool]:
+        found = run.generate(ids, **options)
+        return len(list(found)), found.out_of_positions
+
+    assert ended(whole, max_tokens=3) == (3, False)
+    assert ended(whole, max_tokens=4) == (3, True)
+    assert ended([short, whole], max_tokens=9) == (3, True)
+    assert ended(whole, max_tokens=9, beams=2) == (3, True)
+    first = next(run.generate(whole))
+    assert ended(whole, max_tokens=9, stop=[first]) == (1, False)
+    best = list(run.generate(whole, max_tokens=3, beams=2))
+    assert ended(whole, max_tokens=9, beams=2, stop=best[-1:])[1] is False
+
+
 REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("learned", [5, VOCABULARY], {}, "input 'input_ids' holds 40, expected 0 to 39"),
     ("learned", [-1], {"cache": False}, "input 'input_ids' holds -1, expected 0 to 39"),
@@ -179,7 +199,36 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     ("learned", [[1], []], {}, "ids are [], expected integers, at least one"),
     ("learned", [1.5], {}, "ids are [1.5], expected integers, at least one"),
     ("learned", [1], {"beams": 0}, "beams is 0, expected at least 1"),
-    ("learned", [1], {"beams": 2, "temperature": 1}, "beams are for one prompt, and draw nothing"),
+    ("learned", [[1], [2]], {"beams": 2}, "beams are for one prompt, and these are 2"),
+    (
+        "learned",
+        [1],
+        {"beams": 2, "temperature": 1, "repetition_penalty": 2.0},
+        "beams go by the logits as they are, without temperature, repetition_penalty",
+    ),
+    ("learned", ["a"], {}, "ids are ['a'], expected integers, at least one"),
+    ("learned", "a text", {}, "ids are 'a text', expected integers, at least one"),
+    ("learned", 5, {}, "ids are 5, expected integers, at least one"),
+    ("learned", [[1], 5], {}, "ids are 5, expected integers, at least one"),
+    ("learned", [True], {}, "ids are [True], expected integers, at least one"),
+    ("learned", [1], {"stop": ["a"]}, "stop are ['a'], expected integers"),
+    ("learned", [1], {"stop": 5}, "stop are 5, expected integers"),
+    ("learned", [1], {"max_tokens": 1.5}, "max_tokens is 1.5, expected an integer"),
+    ("learned", [1], {"seed": -1}, "seed is -1, expected at least 0"),
+    ("learned", [1], {"temperature": "1"}, "temperature is '1', expected a number"),
+    ("learned", [1], {"top_k": 1.5}, "top_k is 1.5, expected an integer"),
+    ("learned", [1] * 151, {}, "model takes at most 150 tokens, and these would be 151"),
+    (
+        "learned",
+        [1] * 151,
+        {"cache": False, "max_tokens": 0},
+        "model takes at most 150 tokens, and these would be 151",
+    ),
+    ("learned", [1] * 190, {"beams": 3}, "model takes at most 150 tokens, and these would be 190"),
+    ("learned", [[1], [2] * 160], {}, "model takes at most 150 tokens, and these would be 160"),
+    ("encoder-decoder", [1], {"prefix": [0, 99]}, "prefix holds 99, expected 0 to 39"),
+    ("encoder-decoder", [1], {"prefix": [-1]}, "prefix holds -1, expected 0 to 39"),
+    ("encoder-decoder", [1], {"prefix": 5}, "prefix are 5, expected integers, at least one"),
     ("learned", [1], {"max_tokens": -1}, "max_tokens is -1, expected at least 0"),
     ("learned", [1], {"chunk": 0}, "chunk is 0, expected at least 1"),
     (
@@ -239,3 +288,69 @@ def test_prompts_of_any_length(name: str) -> None:
         kept = run.generate(prompt, max_tokens=3, check_cache=True)
         assert len(list(kept)) == 3
         assert kept.difference == 0.0
+
+
+def test_beams_that_stop_are_judged_by_the_mean() -> None:
+    """Of all continuations of up to two tokens, each scored by the whole model, with a stop token
+    for which the best sum is that of another than the best mean."""
+    run, prompt = compiled("learned"), [5, 6, 7]
+    ones = log_softmax(Uncached(run, None).feed([prompt]))[0]
+    totals: dict[tuple[int, ...], float] = {}
+    for first in range(VOCABULARY):
+        whole = log_softmax(Uncached(run, None).feed([[*prompt, first]]))[0]
+        totals |= {(first, second): ones[first] + whole[second] for second in range(VOCABULARY)}
+    disagree = False
+    for stop in range(VOCABULARY):
+        ways = {way: total for way, total in totals.items() if way[0] != stop}
+        ways[(stop,)] = ones[stop]
+        best = max(ways, key=lambda way: ways[way] / len(way))
+        if best != max(ways, key=lambda way: ways[way]):
+            disagree = True
+            break
+    assert disagree
+    assert tuple(run.generate(prompt, max_tokens=2, beams=VOCABULARY, stop=[stop])) == best
+
+
+@pytest.mark.parametrize("name", ["learned", "encoder-decoder"])
+def test_reordered_rows_keep_their_padding_and_their_source(name: str) -> None:
+    """Each goes on as one that was alone all the time."""
+    run, rng = compiled(name), np.random.default_rng(2)
+    first, rows = [0, 3, 1], [2, 0, 1, 1]
+    ids, more = rng.integers(0, VOCABULARY, (3, 6)), rng.integers(0, VOCABULARY, (4, 2))
+    sources = [[5, 6], [9, 1, 3], [4]] if "encoder" in name else None
+    state = run.new_state(3, first=first, sources=sources)
+    state.feed(ids)
+    state.reorder(rows)
+    got = state.feed(more)
+    for i, row in enumerate(rows):
+        alone = run.new_state(1, sources=sources and [sources[row]])
+        alone.feed(ids[row : row + 1, first[row] :])
+        assert got[i].tobytes() == alone.feed(more[i : i + 1])[0].tobytes()
+
+
+def test_the_difference_sees_what_is_not_finite() -> None:
+    nan, inf = np.nan, np.inf
+    for a, b, want in (
+        ([1, 2], [1, 4], 2),
+        ([1, nan], [2, nan], 1),
+        ([1, nan], [1, 2], inf),
+        ([1, 2], [nan, 2], inf),
+        ([-inf, 2], [-inf, 2], 0),
+        ([-inf, 2], [1, 2], inf),
+        ([inf, 2], [-inf, 2], inf),
+    ):
+        assert apart(np.array([a], np.float32), np.array([b], np.float32)) == want, (a, b)
+
+
+@pytest.mark.parametrize("options", [{}, {"temperature": 1.0}, {"beams": 2}])
+@pytest.mark.parametrize("cache", [True, False])
+def test_logits_that_are_not_finite_give_no_token(options: dict[str, Any], cache: bool) -> None:
+    """Of weights with NaN in the row of one token, which is a row of the head as well."""
+    made = model("learned")
+    weights = made.load()
+    table = next(name for name in weights if name.endswith("tokens"))
+    weights[table] = weights[table].copy()
+    weights[table][9] = np.nan
+    run = tfgraph.compile(replace(made, weights=weights), "numpy")
+    with pytest.raises(TfgraphError, match="no token can be chosen: the model's logits hold NaN"):
+        list(run.generate([5, 9], max_tokens=2, cache=cache, **options))

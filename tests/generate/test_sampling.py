@@ -116,3 +116,18 @@ def test_options_that_make_no_sense(option: str, value: float) -> None:
 def test_thirds_sum_to_one() -> None:
     p = probabilities(np.zeros(3, np.float32), [], Sampling())
     assert abs(sum(map(Fraction, p.tolist())) - 1) < Fraction(1, 10**15)
+
+
+@pytest.mark.parametrize("how", [GREEDY, Sampling(), Sampling(top_p=0.5, repetition_penalty=2.0)])
+def test_logits_by_which_no_token_can_be_chosen(how: Sampling) -> None:
+    for logits, wrong in (
+        ([1.0, math.nan, 2.0], "NaN"),
+        ([-math.inf, math.nan, math.inf], "NaN"),
+        ([1.0, math.inf, 2.0], "inf"),
+        ([-math.inf] * 3, "-inf alone"),
+    ):
+        with pytest.raises(TfgraphError) as error:
+            probabilities(np.array(logits, np.float32), [0], how)
+        assert error.value.message.endswith(f"the model's logits hold {wrong}")
+    p = probabilities(np.array([-math.inf, 1.0, -math.inf]), [0], how)
+    assert p.tolist() == [0, 1, 0]

@@ -13,7 +13,9 @@ from helpers.tolerance import assert_close
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import tfgraph
 from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.errors import TfgraphError
 from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
 from tfgraph.runtime.jit import aligned_empty
 from tfgraph.runtime.source import Uncached, encode
@@ -124,17 +126,38 @@ def test_fused_steps_have_the_weights_of_the_whole(name: str) -> None:
     assert {p.name for p in small.inputs} >= {"input_ids", "first", "layers.0.k", "layers.1.v"}
 
 
+_SMALL = "layers: 1\nwidth: 8\nvocabulary: 9\n"
+_DECODER = _SMALL + "kind: decoder\nhead: lm\n"
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "reason"),
     [
-        "layers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\n",
-        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\n",
-        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\nmask: padding\n",
-        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\n"
-        "mask: [{kind: window, left: 3, right: 1}]\n",
-        "kind: decoder\nlayers: 1\nwidth: 8\nvocabulary: 9\nhead: lm\n"
-        "positions: {kind: learned, max: 20, padding_id: 1}\n",
+        (_SMALL + "head: lm\n", "an encoder's tokens depend on those behind them"),
+        ("kind: decoder\nlayers: 1\nwidth: 8\n", "it has no vocabulary"),
+        (_SMALL + "kind: decoder\n", "it has no `head: lm`"),
+        (_DECODER + "mask: padding\n", "its mask lets tokens see later ones"),
+        (
+            _DECODER + "mask: [{kind: window, left: 3, right: 1}]\n",
+            "its mask lets tokens see later ones",
+        ),
+        (
+            _DECODER + "positions: {kind: learned, max: 20, padding_id: 1}\n",
+            "its positions skip padding_id, wherever it stands",
+        ),
+        (
+            _DECODER + "positions: {kind: disentangled, buckets: 8, max_distance: 20}\n",
+            "positions disentangled are not counted from the start",
+        ),
+        (
+            "inputs: {x: {shape: [2]}}\nnodes: {y: {op: relu, inputs: x}}\noutputs: {y: y}\n",
+            "its file lists nodes",
+        ),
     ],
 )
-def test_models_that_do_not_generate(text: str) -> None:
-    assert not model(text).functions
+def test_models_that_do_not_generate_say_why(text: str, reason: str) -> None:
+    made = model(text)
+    assert not made.functions
+    with pytest.raises(TfgraphError) as error:
+        tfgraph.compile(made, "numpy").generate([1])
+    assert error.value.message == f"model does not generate: {reason}"

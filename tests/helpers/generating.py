@@ -46,6 +46,8 @@ YAML = {
     "short: [1, 1.5, 2], long: [2, 3, 4], magnitude: 1.2}}\n"
     "attention: {qk_norm: layer_norm, qk_norm_over: own}\n",
     "encoder-decoder": _BASE + "kind: encoder-decoder\nmask: padding\npositions: sinusoidal\n",
+    "encoder-decoder, normed keys": _BASE + "kind: encoder-decoder\nkv_heads: 2\nmask: padding\n"
+    "positions: rotary\nattention: {qk_norm: layer_norm, qk_norm_over: own}\n",
     "encoder-decoder, no mask": _BASE + "kind: encoder-decoder\nkv_heads: 1\n"
     "positions: {kind: learned, max: 100}\nnorm: {placement: pre}\n",
 }

@@ -24,6 +24,7 @@ from tfgraph.backends.base import (
     Target,
     Weights,
     find_backend,
+    input_ports,
     symbol_ranges,
 )
 from tfgraph.backends.numpy import NumpyExecutable
@@ -35,6 +36,8 @@ from tfgraph.passes.proof import Proof
 from tfgraph.runtime.cores import check_threads
 from tfgraph.runtime.format import SUFFIX
 from tfgraph.runtime.model import load
+from tfgraph.runtime.text import largest_id
+from tfgraph.runtime.tokens import IDS, TARGET
 from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
@@ -123,14 +126,38 @@ def compile(
     fused = {name: fuse(graph, chosen, passes).compiled for name, graph in others.items()}
     more = (fused,) if fused else ()
     made = backend.compile(compiled, _weights(opened), chosen, *more)
-    made.tokenizer_json = opened.tokenizer_json()
+    made.tokenizer_json = _tokenizer(opened)
     made.generation = opened.generation or made.generation
+    made.no_generation = _no_generation(opened, backend)
     return made
 
 
 def _functions(opened: Opened, backend: Backend) -> Mapping[str, Graph]:
     """The model's other functions, where the backend takes them."""
     return opened.functions if backend.has_functions else {}
+
+
+def _tokenizer(opened: Opened) -> bytes | None:
+    """The model's tokenizer; with a warning where it gives ids that the model does not take."""
+    data = opened.tokenizer_json()
+    limits = [p.limit for p in input_ports(opened.graph) if p.name in (IDS, TARGET)]
+    taken = min((limit for limit in limits if isinstance(limit, int)), default=None)
+    most = None if data is None else largest_id(data)
+    if taken is not None and most is not None and most >= taken:
+        log.warning(
+            "%s: its tokenizer gives ids up to %d, and the model takes 0 to %d: texts with others "
+            "are refused",
+            opened.graph.name,
+            most,
+            taken - 1,
+        )
+    return data
+
+
+def _no_generation(opened: Opened, backend: Backend) -> str | None:
+    """Why what is compiled does not generate, where that is known and so."""
+    left_out = bool(opened.functions) and not backend.has_functions
+    return f"target '{backend.name}' takes `main` alone" if left_out else opened.no_generation
 
 
 def _written(
@@ -216,7 +243,7 @@ def _build(
     target = backend.settle(chosen)
     final = Path(output or f"{opened.graph.name}.{target.name}{SUFFIX}")
     arrays, functions = _weights(opened), _functions(opened, backend)
-    tokenizer = opened.tokenizer_json()
+    tokenizer = _tokenizer(opened)
     progress("passes")
     main = fuse(opened.graph, target, passes, after, tap, prove)
     graph, compiled, reports = main.graph, main.compiled, main.passes
@@ -235,6 +262,7 @@ def _build(
                 reports,
                 tokenizer=tokenizer,
                 generation=opened.generation,
+                no_generation=_no_generation(opened, backend),
                 command=_command(opened, target, passes, tap, origin),
                 taps={t.output for t in main.taps if t.added},
             )

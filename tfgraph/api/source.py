@@ -34,8 +34,8 @@ CONFIG = "config.json"
 @dataclass(frozen=True)
 class Opened:
     """A graph with its weights, None for seeded ones, the target that it names itself, and what
-    else a model has: other functions, a tokenizer, where generation starts and stops. `file` is
-    the one that it was read from, without its folder."""
+    else a model has: other functions, a tokenizer, where generation starts and stops, or why it
+    does not generate. `file` is the one that it was read from, without its folder."""
 
     graph: Graph
     weights: Weights | None
@@ -43,6 +43,7 @@ class Opened:
     functions: Mapping[str, Graph] = field(default_factory=dict[str, Graph])
     tokenizer: Path | None = None
     generation: StartStop | None = None
+    no_generation: str | None = None
     file: str | None = None
     passes: str = DEFAULT_PIPELINE
     """Those that its kind of file wants."""
@@ -111,7 +112,7 @@ def _open(source: Source) -> Opened:
         own = Target(given.target or "cpu")
         if own.name == "cuda":
             own = Target("cuda", arch=given.arch)
-        more = given.functions, given.tokenizer, given.generation
+        more = given.functions, given.tokenizer, given.generation, given.no_generation
         passes = given.passes or DEFAULT_PIPELINE
         return Opened(given.graph, given.weights, own, *more, passes=passes)
     if isinstance(given, Builder):

@@ -64,7 +64,8 @@ def attention(
     Dehghani et al. 2023; over the width: OLMo 2, 2024; disentangled: He et al. 2020.
 
     `cache` takes "k" or "v" and its rows [batch, t, kv_heads*d], and gives those that are attended
-    to, former ones with them. With `projected`, k and v have been through their projections.
+    to, former ones with them. With `projected`, k and v have been through their projections, and k
+    through its norm.
     """
     if mask is not None:
         require_mask("attention: mask=", mask)
@@ -100,8 +101,8 @@ def attention(
             k = linear(k, kv_heads * head_size, bias=key_bias, name="k")
             v = linear(v, kv_heads * value_size, bias=bias, name="v")
         if qk_norm is not None:
-            q = _qk_norm(q, heads, qk_norm, qk_norm_over, "q_norm")
-            k = k if projected else _qk_norm(k, kv_heads, qk_norm, qk_norm_over, "k_norm")
+            q = norm_heads(q, heads, qk_norm, qk_norm_over, "q_norm")
+            k = k if projected else norm_heads(k, kv_heads, qk_norm, qk_norm_over, "k_norm")
         if rotary is not None:
             q = labelled(rotary.turn(q, heads), "q_turned")
             k = labelled(rotary.turn(k, kv_heads), "k_turned")
@@ -132,7 +133,7 @@ QK_NORMS = ("head", "own", "width")
 own, or all heads at once."""
 
 
-def _qk_norm(x: Array, heads: int, norm: Norm, over: str, name: str) -> Array:
+def norm_heads(x: Array, heads: int, norm: Norm, over: str, name: str) -> Array:
     """The norm of x [batch, length, heads*d] over what `over` says. Its scale is [d] for "head",
     else [heads*d]."""
     if over not in QK_NORMS:

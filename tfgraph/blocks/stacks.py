@@ -1,4 +1,4 @@
-"""Stacks of layers: encoder and decoder. May import: layers, basic, ops, ir."""
+"""Stacks of layers: encoder and decoder. May import: layers, attention, basic, ops, ir."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from tfgraph import ops
+from tfgraph.blocks.attention import norm_heads
 from tfgraph.blocks.basic import linear, require_size, width_of
 from tfgraph.blocks.layers import Layer, decoder_layer, encoder_layer
 from tfgraph.errors import TfgraphError
@@ -125,24 +126,31 @@ def project_memory(
 ) -> list[tuple[Traced, Traced]]:
     """The keys and values of the encoder's output for each decoder layer's attention to it: made
     once for all steps of generation, with the parameters that the layers have."""
-    layer = _at(layer, 0)
-    builder, width = ops.current(), width_of(memory)
-    heads = max(1, width // 64) if layer.heads is None else layer.heads
-    kv_heads = heads if layer.kv_heads is None else layer.kv_heads
-    size = width // heads if layer.head_size is None else layer.head_size
-    value_size = size if layer.value_size is None else layer.value_size
-    bias = layer.bias if layer.qkv_bias is None else layer.qkv_bias
+    builder = ops.current()
     made: list[tuple[Traced, Traced]] = []
     for i in range(layers):
         with (
             builder.scope(f"layers.{i}", "layers.shared" if share else None),
             builder.scope("cross_attention"),
         ):
-            key_bias = bias if layer.key_bias is None else layer.key_bias
-            k = linear(memory, kv_heads * size, bias=key_bias, name="k")
-            v = linear(memory, kv_heads * value_size, bias=bias, name="v")
-        made.append((k, v))
+            made.append(_project(memory, _at(layer, i)))
     return made
+
+
+def _project(memory: Array, layer: Layer) -> tuple[Traced, Traced]:
+    """The keys, normed where the layer norms them, and the values."""
+    width = width_of(memory)
+    heads = max(1, width // 64) if layer.heads is None else layer.heads
+    kv_heads = heads if layer.kv_heads is None else layer.kv_heads
+    size = width // heads if layer.head_size is None else layer.head_size
+    value_size = size if layer.value_size is None else layer.value_size
+    bias = layer.bias if layer.qkv_bias is None else layer.qkv_bias
+    key_bias = bias if layer.key_bias is None else layer.key_bias
+    k: Array = linear(memory, kv_heads * size, bias=key_bias, name="k")
+    v = linear(memory, kv_heads * value_size, bias=bias, name="v")
+    if layer.qk_norm is not None:
+        k = norm_heads(k, kv_heads, layer.qk_norm, layer.qk_norm_over, "k_norm")
+    return cast("Traced", k), v
 
 
 def _stack(

@@ -32,9 +32,10 @@ if TYPE_CHECKING:
 
 TOP = 5
 _LAYER = re.compile(r"\blayers\.(\d+)")
-_MARKS = re.compile(
-    r"^(##|\N{LOWER ONE EIGHTH BLOCK}|\N{LATIN CAPITAL LETTER G WITH DOT ABOVE})|</w>$"
-)
+_SPACES = ("\N{LOWER ONE EIGHTH BLOCK}", "\N{LATIN CAPITAL LETTER G WITH DOT ABOVE}")
+"""How tokenizers write the space before a word."""
+_END = "</w>"
+_MARKS = re.compile(f"^(##|{'|'.join(_SPACES)})|{_END}$")
 _SHOWN = 0.005  # what two digits show as 0.00 is left out
 
 
@@ -194,13 +195,38 @@ def bare(token: str) -> str:
 
 
 def _positions(tokens: Sequence[str], word: str | None) -> list[int]:
-    """Where the word stands, also as a part of one; everywhere where none is asked for. Letters
-    are as given, else of any case."""
+    """Where the word stands: tokens that are it, as written or bare, and runs of tokens that make
+    it up; everywhere where none is asked for. Letters are as given, else of any case."""
     if word is None:
         return list(range(len(tokens)))
-    exact = [i for i, token in enumerate(tokens) if word in (token, bare(token))]
-    folded = bare(word).casefold()
-    return exact or [i for i, token in enumerate(tokens) if bare(token).casefold() == folded]
+    exact = {i for i, token in enumerate(tokens) if token == word} | _runs(tokens, word, bare)
+    return sorted(exact or _runs(tokens, _folded(word), _folded))
+
+
+def _folded(token: str) -> str:
+    """The text of a token, in one case."""
+    return bare(token).casefold()
+
+
+def _runs(tokens: Sequence[str], word: str, text_of: Callable[[str], str]) -> set[int]:
+    """The positions of tokens, alone or as they go on with each other, that say the word."""
+    spaced = any(token.startswith(_SPACES) for token in tokens)
+    ended = any(token.endswith(_END) for token in tokens)
+
+    def goes_on(i: int) -> bool:
+        """Whether there is a token i of the same word as the one before it."""
+        if i >= len(tokens):
+            return False
+        joined = (spaced and not tokens[i].startswith(_SPACES)) or tokens[i].startswith("##")
+        return joined or (ended and not tokens[i - 1].endswith(_END))
+
+    found: set[int] = set()
+    for start in range(len(tokens)):
+        stop, text = start + 1, text_of(tokens[start])
+        while text != word and word.startswith(text) and goes_on(stop):
+            stop, text = stop + 1, text + text_of(tokens[stop])
+        found.update(range(start, stop) if text == word else ())
+    return found
 
 
 def _unknown(word: str, labels: Mapping[str, Sequence[str]]) -> TfgraphError:

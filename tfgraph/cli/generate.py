@@ -53,7 +53,9 @@ def generate(
         str | None,
         typer.Option(metavar="LIST", help="end behind any of these tokens [default: the model's]"),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="of what is drawn")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="of what is drawn [default: 0]")
+    ] = None,
     chunk: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="feed the prompt in pieces of N tokens")
     ] = None,

@@ -6,6 +6,7 @@ an artifact.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,8 @@ from tfgraph.cli.output import plural
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tfgraph.cli.output import Output
     from tfgraph.runtime.generate import Generation
     from tfgraph.runtime.model import Model
@@ -36,7 +39,7 @@ class Request:
     repetition_penalty: float | None = None
     beams: int = 1
     stop: str | None = None
-    seed: int = 0
+    seed: int | None = None
     chunk: int | None = None
     cache: bool = True
     check_cache: bool = False
@@ -44,20 +47,18 @@ class Request:
     def options(self) -> dict[str, Any]:
         """The arguments of `Runnable.generate` but for ids. Raises TfgraphError where they
         contradict."""
-        drawing = {
-            "temperature": self.temperature,
-            "top_k": self.top_k,
-            "top_p": self.top_p,
-            "min_p": self.min_p,
-        }
-        given: dict[str, Any] = {n: value for n, value in drawing.items() if value is not None}
-        for name in given:
-            if self.greedy or self.beams > 1:
-                other = "--greedy" if self.greedy else "--beams"
-                option = f"--{name.replace('_', '-')}"
-                raise TfgraphError(f"{other} draws nothing, so it does not go with {option}")
+        given = self._drawing()
         if given:
             given.setdefault("temperature", 1.0)
+        draws = given.get("temperature", 0) != 0
+        if self.seed is not None and not draws:
+            raise TfgraphError(
+                "--seed is given and nothing draws",
+                hint="--temperature, --top-k, --top-p and --min-p do",
+            )
+        for option, wrong in (("--chunk", self.chunk), ("--check-cache", self.check_cache)):
+            if wrong and not self.cache:
+                raise TfgraphError(f"--no-cache has no cache, so it does not go with {option}")
         if self.repetition_penalty is not None:
             given["repetition_penalty"] = self.repetition_penalty
         if self.stop is not None:
@@ -65,11 +66,45 @@ class Request:
         return given | {
             "max_tokens": self.max_tokens,
             "beams": self.beams,
-            "seed": self.seed,
+            "seed": self.seed or 0,
             "chunk": self.chunk,
             "cache": self.cache,
             "check_cache": self.check_cache,
         }
+
+    def _drawing(self) -> dict[str, Any]:
+        """The options that draw, but for those whose value says that they do not: `--top-k 0`,
+        `--top-p 1`, `--min-p 0`. Raises TfgraphError for them beside one that draws nothing."""
+        found: dict[str, Any] = {
+            name: value
+            for name, value, off in (
+                ("temperature", self.temperature, None),
+                ("top_k", self.top_k, 0),
+                ("top_p", self.top_p, 1),
+                ("min_p", self.min_p, 0),
+            )
+            if value not in (None, off)
+        }
+        greedy = {
+            "--greedy": self.greedy,
+            "--temperature 0": self.temperature == 0,
+            f"--beams {self.beams}": self.beams > 1,
+        }
+        for other in (name for name, chosen in greedy.items() if chosen):
+            for name, value in found.items():
+                if name != "temperature" or value != 0:
+                    option = f"--{name.replace('_', '-')}"
+                    raise TfgraphError(f"{other} draws nothing, so it does not go with {option}")
+        if self.beams > 1 and self.greedy:
+            raise TfgraphError(
+                f"--greedy keeps one beam, so it does not go with --beams {self.beams}"
+            )
+        if self.beams > 1 and self.repetition_penalty not in (None, 1):
+            raise TfgraphError(
+                f"--beams {self.beams} goes by the logits as they are, so it does not go with "
+                "--repetition-penalty"
+            )
+        return found
 
 
 def generate_artifact(
@@ -84,22 +119,45 @@ def generate_artifact(
         generation = model.generate(ids, prefix=prefix, **options)
         text = None if prompt else model.tokenizer.stream(ids if prefix is None else prefix)
         start = time.perf_counter()
-        tokens, written = _stream(out, generation, text)
+        tokens, written = _stream(out, _known(out, generation, request), text)
         seconds = time.perf_counter() - start
-    out.object(
-        {
-            "ids": tokens,
-            "text": written,
-            "steps": generation.steps,
-            "prefill_lengths": generation.prefills,
-            "logit_max_abs_vs_uncached": generation.difference,
-        }
-    )
+    found: dict[str, Any] = {
+        "ids": tokens,
+        "steps": generation.steps,
+        "prefill_lengths": generation.prefills,
+    }
+    if request.text is not None:
+        found["text"] = written
+    if generation.difference is not None:
+        finite = math.isfinite(generation.difference)
+        found["logit_max_abs_vs_uncached"] = generation.difference if finite else None
+    out.object(found)
     if generation.difference is not None:
         out.note(f"largest difference of a logit without the cache: {generation.difference:.3g}")
-    rate = len(tokens) / max(seconds, 1e-9)
-    out.note(f"{plural(len(tokens), 'token')} in {seconds:.2f} s, {rate:.4g} tokens/s")
+    if generation.out_of_positions:
+        out.note(f"ended early: {model.name} has no position for another token")
+    out.note(_counted(len(tokens), seconds))
     return 0
+
+
+def _known(out: Output, generation: Generation, request: Request) -> Iterable[int]:
+    """The tokens as they come; where they are not shown as they come, all of them, and meanwhile
+    how far it is."""
+    if not out.json and request.beams == 1:
+        return generation
+    with out.progress("generating") as say:
+        start = time.perf_counter()
+        if not out.verbose:  # which would print a line for each
+            generation.on_step = lambda: say(
+                _counted(generation.steps, time.perf_counter() - start)
+            )
+        return list(generation)
+
+
+def _counted(tokens: int, seconds: float) -> str:
+    """How many tokens in which time, and by second."""
+    rate = tokens / max(seconds, 1e-9)
+    return f"{plural(tokens, 'token')} in {seconds:.2f} s, {rate:.4g} tokens/s"
 
 
 def _given_ids(request: Request) -> tuple[list[int], list[int] | None] | None:
@@ -125,9 +183,7 @@ def _encoded(model: Model, request: Request) -> tuple[list[int], list[int] | Non
     return ids, target_ids(model, request.prefix) if decodes else None
 
 
-def _stream(
-    out: Output, generation: Generation, text: Stream | None
-) -> tuple[list[int], str | None]:
+def _stream(out: Output, known: Iterable[int], text: Stream | None) -> tuple[list[int], str | None]:
     """Print each token when it is known, as text or with commas between them; all tokens, and
     their text."""
     tokens: list[int] = []
@@ -139,7 +195,7 @@ def _stream(
             print(piece, end="", flush=True)
 
     try:
-        for token in generation:
+        for token in known:
             comma = "," * bool(tokens)
             tokens.append(token)
             show(f"{comma}{token}" if text is None else text.add(token))

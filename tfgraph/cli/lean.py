@@ -45,7 +45,7 @@ def common_parser() -> argparse.ArgumentParser:
 def parser() -> argparse.ArgumentParser:
     """The options that `run` and `generate` have."""
     made = common_parser()
-    made.add_argument("--seed", type=_number(0), default=0)
+    made.add_argument("--seed", type=_number(0))
     made.add_argument("--threads", type=_number(1))
     made.add_argument("--verify-weights", action=argparse.BooleanOptionalAction, default=True)
     return made
@@ -59,6 +59,7 @@ def run_parser() -> argparse.ArgumentParser:
     made.add_argument("--text", action="append")
     made.add_argument("--prefix")
     made.add_argument("--save", type=Path)
+    made.set_defaults(seed=0)
     return made
 
 

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError, render
@@ -91,7 +92,8 @@ class Output:
     def progress(self, doing: str) -> Generator[Callable[[str], None]]:
         """Show what is being done while it lasts; call the result to say something new. Shown on
         a terminal, or with `--verbose`."""
-        if self.quiet or not (self.verbose or sys.stderr.isatty()):
+        shown = sys.stderr.isatty() and find_spec("rich")  # a machine that only runs has no rich
+        if self.quiet or not (self.verbose or shown):
             yield lambda text: None
             return
         if self.verbose:

@@ -36,7 +36,7 @@ _POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "relative")
 
 def build_functions(spec: HighLevel, document: Document, name: str) -> dict[str, Graph]:
     """`step`, and `encode` of an encoder-decoder; none of a model that does not generate."""
-    if not generates(spec):
+    if why_not(spec) is not None:
         return {}
     made = {"step": _build(spec, document, name, Step.step)}
     if spec.kind == "encoder-decoder":
@@ -44,18 +44,21 @@ def build_functions(spec: HighLevel, document: Document, name: str) -> dict[str,
     return made
 
 
-def generates(spec: HighLevel) -> bool:
-    """Whether a token depends on those before it alone, and the logits are those of the next one:
-    of a decoder that is causal, with a head `lm`, whose positions are counted from the start."""
-    head = spec.head
-    if spec.kind == "encoder" or spec.vocabulary is None or head is None or head.kind != "lm":
-        return False
+def why_not(spec: HighLevel) -> str | None:
+    """Why a model does not generate; None of one that does: a token depends on those before it
+    alone, positions are counted from the start, and the logits are those of the next token."""
     given = spec.mask if spec.kind == "decoder" else None
     ahead = given is not None and not any(m.kind == "causal" or m.right == 0 for m in given)
-    if spec.kind == "encoder-decoder" and spec.attention.qk_norm != "none":
-        return False  # which would norm the keys of the memory at each step
-    counted = spec.positions.kind in _POSITIONS and spec.positions.padding_id is None
-    return counted and not ahead
+    known = spec.positions.kind in _POSITIONS
+    reasons = {
+        "an encoder's tokens depend on those behind them": spec.kind == "encoder",
+        "it has no vocabulary": spec.vocabulary is None,
+        "it has no `head: lm`": spec.head is None or spec.head.kind != "lm",
+        "its mask lets tokens see later ones": ahead,
+        f"positions {spec.positions.kind} are not counted from the start": not known,
+        "its positions skip padding_id, wherever it stands": spec.positions.padding_id is not None,
+    }
+    return next((reason for reason, holds in reasons.items() if holds), None)
 
 
 def _build(spec: HighLevel, document: Document, name: str, part: Callable[[Step], None]) -> Graph:

@@ -16,7 +16,7 @@ from tfgraph.model.build import build_graph
 from tfgraph.model.check import is_free, validate
 from tfgraph.model.files import find_tokenizer, where_it_is_sought, whole_path
 from tfgraph.model.free import build_free
-from tfgraph.model.generate import build_functions
+from tfgraph.model.generate import build_functions, why_not
 from tfgraph.model.limits import check_sizes
 from tfgraph.model.read import read_document
 from tfgraph.model.schema import FreeForm, HighLevel
@@ -42,7 +42,8 @@ class Model:
     `passes` are those that its kind of file wants, where these are not the default ones;
     `locations` gives the place of each key at the top of the file, for messages about them;
     `functions` are those with which it generates, over the same weights (see `model.generate`);
-    `tokenizer` is the tokenizer.json that goes into artifacts.
+    `tokenizer` is the tokenizer.json that goes into artifacts, and `no_generation` why the model
+    does not generate.
     """
 
     graph: Graph
@@ -56,6 +57,7 @@ class Model:
     functions: Mapping[str, Graph] = field(default_factory=lambda: dict[str, "Graph"]())
     tokenizer: Path | None = None
     generation: StartStop | None = None
+    no_generation: str | None = None
 
     @property
     def seeded(self) -> bool:
@@ -98,6 +100,7 @@ def read_model(path: str | Path, text: str | None = None) -> Model:
     spec: HighLevel | FreeForm
     functions: dict[str, Graph] = {}
     generation = None
+    no_generation: str | None = "its file lists nodes"
     if is_free(document.data):
         spec = validate(document, FreeForm)
         name = _name(spec.name, document)
@@ -106,7 +109,7 @@ def read_model(path: str | Path, text: str | None = None) -> Model:
         spec = validate(document, HighLevel)
         name = _name(spec.name, document)
         graph, file, key = build_graph(spec, document, name), spec.weights, "weights"
-        functions = build_functions(spec, document, name)
+        functions, no_generation = build_functions(spec, document, name), why_not(spec)
         if spec.generation is not None:
             generation = StartStop(spec.generation.start, tuple(spec.generation.stop))
     check_sizes(graph, spec, document, seeded=file is None)
@@ -123,6 +126,7 @@ def read_model(path: str | Path, text: str | None = None) -> Model:
         functions=functions,
         tokenizer=None if spec.tokenizer is None else find_tokenizer(spec.tokenizer, document),
         generation=generation,
+        no_generation=no_generation,
     )
 
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.runtime.sampling import require_finite
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
@@ -52,6 +54,7 @@ def search(
 
 def _best(going: Sequence[Beam], logits: Array, count: int) -> list[tuple[int, Beam]]:
     """The likeliest ways to go on by a token, with the row that each goes on from."""
+    require_finite(logits)
     totals: Array = np.array([beam.total for beam in going])[:, None] + log_softmax(logits)
     order = np.argsort(-totals, axis=None, kind="stable")[:count]
     found: list[tuple[int, Beam]] = []

@@ -10,8 +10,9 @@ here, so that both agree. May import: the standard library, errors.
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
     tokenizer.json         the model's tokenizer, where it has one, byte for byte
 
-An artifact without a tokenizer, or without "generation" in its manifest, is whole: both came later,
-and the version changes only where what was written before would be read in another way.
+An artifact without a tokenizer, or without "generation" or "no_generation" (why the model does not
+generate) in its manifest, is whole: these came later, and the version changes only where what was
+written before would be read in another way.
 
 What stays in every version, so that any can say what it cannot read: the manifest is the JSON that
 `seal` writes, and holds "format", "sha256", "target", "command" and the version of tfgraph in

@@ -3,22 +3,24 @@
     for token in model.generate([5, 6, 7], max_tokens=20):
         ...
 
-May import: numpy, runnable, beams, sampling, source, errors.
+May import: numpy, runnable, beams, prompts, sampling, source, errors.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.beams import search
+from tfgraph.runtime.prompts import prompts_of, stop_of, target_of
 from tfgraph.runtime.sampling import GREEDY, Sampling, draw, probabilities
-from tfgraph.runtime.source import Cached, Source, Uncached, encode, step_of
+from tfgraph.runtime.source import Cached, Source, Uncached, apart, encode, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from tfgraph.runtime.runnable import Runnable
 
@@ -30,7 +32,9 @@ class Generation:
     for rows that have ended.
 
     What is known so far: `steps`, how often the model was asked, `prefills`, and, where that is
-    asked for, the `difference` of the logits from those without a cache: the largest.
+    asked for, the `difference` of the logits from those without a cache: the largest, infinite
+    where only one of two is NaN. `out_of_positions` says, at the end, whether it ended because the
+    model takes no more tokens. `on_step` is called when a step is done.
     """
 
     def __init__(
@@ -54,24 +58,33 @@ class Generation:
             ("max_tokens", 0, max_tokens),
             ("beams", 1, beams),
             ("chunk", 1, chunk),
+            ("seed", 0, seed),
         ):
+            if got is not None and not isinstance(got, int | np.integer):
+                raise TfgraphError(f"{name} is {got!r:.40}, expected an integer")
             if got is not None and got < least:
                 raise TfgraphError(f"{name} is {got}, expected at least {least}")
-        self._several = bool(len(ids)) and not np.isscalar(ids[0])
-        prompts = [_row(row) for row in cast("Any", ids if self._several else [ids])]
-        if beams > 1 and (self._several or sampling != GREEDY):
-            raise TfgraphError("beams are for one prompt, and draw nothing")
+        prompts, self._several = prompts_of(ids)
+        if beams > 1:
+            _require_one_that_is_plain(prompts, sampling)
         self._sources = prompts if "encode" in model.functions else None
         if prefix is not None and self._sources is None:
             raise TfgraphError(f"{model.name} is no encoder-decoder: it has no prefix")
-        start = (model.generation.start or 0,)
-        target = _row(start if prefix is None else prefix)
-        self._prompts = [target] * len(prompts) if self._sources else prompts
-        longest = max(map(len, self._prompts))  # the last new token is not fed
-        self._max_tokens = min(max_tokens, step.symbols["end"].high + 1 - longest)
-        self._sampling, self._stop, self._beams = sampling, set(stop), beams
+        self._prompts = prompts
+        if self._sources:
+            self._prompts = [target_of(model, step, prefix)] * len(prompts)
+        longest, high = max(map(len, self._prompts)), step.symbols["end"].high
+        if longest > high:
+            raise TfgraphError(
+                f"{model.name} takes at most {high} tokens, and these would be {longest}"
+            )
+        self._max_tokens = min(max_tokens, high + 1 - longest)  # the last new token is not fed
+        self._cut = self._max_tokens < max_tokens
+        self._sampling, self._stop, self._beams = sampling, stop_of(stop), beams
         self._seed = seed
         self.steps = 0
+        self.out_of_positions = False
+        self.on_step: Callable[[], None] = lambda: None
         self.difference: float | None = 0.0 if check_cache else None
         self._source: Source
         self._check = Uncached(model, self._sources) if check_cache else None
@@ -93,9 +106,8 @@ class Generation:
         self.steps += 1
         logits = self._source.feed(rows)
         if self._check is not None:
-            apart = np.abs(logits.astype(np.float64) - self._check.feed(rows)).max()
-            known = self.difference or 0.0
-            self.difference = float(max(known, apart))
+            self.difference = max(self.difference or 0.0, apart(logits, self._check.feed(rows)))
+        self.on_step()
         return logits
 
     def reorder(self, rows: Sequence[int]) -> None:
@@ -113,20 +125,26 @@ class Generation:
             logits = self.feed(new)
             drawn: list[int | None] = []
             for i, row in enumerate(logits):
+                if ended[i]:  # its last token is fed again, and what comes of that is not looked at
+                    drawn.append(None)
+                    continue
                 p = probabilities(row, seen[i], self._sampling)
                 token = draw(p, streams[i])
                 seen[i].append(token)
-                drawn.append(None if ended[i] else token)
-                ended[i] = ended[i] or token in self._stop
+                drawn.append(token)
+                ended[i] = token in self._stop
             yield drawn if self._several else drawn[0]
             if all(ended):
                 return
             new = [row[-1:] for row in seen]
+        self.out_of_positions = self._cut
 
     def _search(self) -> Iterator[int]:
         """The tokens of the best beam, when it is known."""
         found = search(self, self._prompts[0], self._beams, self._max_tokens, self._stop)
         yield from found
+        whole = len(found) == self._max_tokens
+        self.out_of_positions = self._cut and whole and found[-1] not in self._stop
 
     @property
     def prefills(self) -> list[int]:
@@ -134,9 +152,11 @@ class Generation:
         return self._source.prefills
 
 
-def _row(ids: Sequence[int]) -> list[int]:
-    """Tokens as ints. Raises TfgraphError for none, or for what is no integer."""
-    row = [int(token) for token in ids if not isinstance(token, bool | float)]
-    if not row or len(row) < len(ids):
-        raise TfgraphError(f"ids are {list(ids)!r:.60}, expected integers, at least one")
-    return row
+def _require_one_that_is_plain(prompts: Sequence[object], sampling: Sampling) -> None:
+    """Raise TfgraphError for what beams do not take."""
+    if len(prompts) > 1:
+        raise TfgraphError(f"beams are for one prompt, and these are {len(prompts)}")
+    names = [f.name for f in fields(sampling)]
+    others = [name for name in names if getattr(sampling, name) != getattr(GREEDY, name)]
+    if others:
+        raise TfgraphError(f"beams go by the logits as they are, without {', '.join(others)}")

@@ -51,6 +51,7 @@ class Model(Function):
         if verification is not None and verification["ok"] is False:
             log.warning("%s failed its verification: %s", self.path, verification["reason"])
         self.generation = StartStop.of(self.manifest.get("generation"))
+        self.no_generation = self.manifest.get("no_generation")
         files: dict[str, str] = self.manifest["files"]
         objects: list[bytes] = []
         for file, sha256 in files.items():

@@ -43,6 +43,8 @@ class Runnable(ABC):
     """The other functions of the model, such as `step` of one that generates."""
     generation: StartStop = StartStop()
     """Where generation starts and stops, unless `generate` is told otherwise."""
+    no_generation: str | None = None
+    """Why it does not generate, where that is known."""
     tokenizer_json: bytes | None = None
     """The tokenizer that came with the model."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,11 @@ class Sampling:
     repetition_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        for f in fields(self):
+            got, whole = getattr(self, f.name), f.name == "top_k"
+            if not isinstance(got, int | np.integer if whole else int | float | np.number):
+                expected = "an integer" if whole else "a number"
+                raise TfgraphError(f"{f.name} is {got!r:.40}, expected {expected}")
         wrong = [
             ("temperature", self.temperature, "a number of at least 0", self.temperature >= 0),
             ("top_k", self.top_k, "an integer of at least 0", self.top_k >= 0),
@@ -50,6 +55,7 @@ GREEDY = Sampling(temperature=0.0)
 def probabilities(logits: Array, seen: Iterable[int], how: Sampling) -> Array:
     """The distribution float64[vocabulary] from which the token behind `seen` is drawn: the
     penalty, the temperature, then top k, top p and min p, each of what the former left."""
+    require_finite(logits)
     scores = penalized(logits.astype(np.float64), seen, how.repetition_penalty)
     if how.temperature == 0:
         return _only(np.ones_like(scores), np.argmax(scores, keepdims=True))
@@ -59,6 +65,18 @@ def probabilities(logits: Array, seen: Iterable[int], how: Sampling) -> Array:
     if how.top_p < 1:
         p = top_p(p, how.top_p)
     return min_p(p, how.min_p) if how.min_p else p
+
+
+def require_finite(logits: Array) -> None:
+    """Raise TfgraphError for logits, of one row or several, by which no token can be chosen: with
+    NaN or infinity among those of a row, or without any that is finite."""
+    most = logits.max(axis=-1)  # NaN where one is; tokens may be ruled out by -inf
+    if not np.isfinite(most).all():
+        wrong = "NaN" if np.isnan(most).any() else "inf" if most.max() > 0 else "-inf alone"
+        raise TfgraphError(
+            f"no token can be chosen: the model's logits hold {wrong}",
+            hint="weights that are not finite, or too large, make such logits",
+        )
 
 
 def softmax(scores: Array) -> Array:

@@ -39,6 +39,15 @@ class Source(Protocol):
         ...
 
 
+def apart(a: Array, b: Array) -> float:
+    """The largest difference of two elements: NaN is no different from NaN, and infinitely so from
+    anything else."""
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):  # infinity less itself
+        found = np.where(same, 0.0, np.abs(a.astype(np.float64) - b))
+    return float(np.where(np.isnan(found), np.inf, found).max())
+
+
 class Cached:
     """The step of a model, with a state."""
 
@@ -111,8 +120,9 @@ class Uncached:
 def step_of(model: Runnable) -> Runnable:
     """The step of a model. Raises TfgraphError where it has none."""
     if "step" not in model.functions:
+        reason = "" if model.no_generation is None else f": {model.no_generation}"
         raise TfgraphError(
-            f"{model.name} does not generate",
+            f"{model.name} does not generate{reason}",
             hint="a causal decoder with `head: lm` does, compiled for the CPU from its YAML",
         )
     return model.functions["step"]

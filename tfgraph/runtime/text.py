@@ -13,6 +13,7 @@ standard library, errors.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,6 +42,19 @@ class StartStop:
     def to_json(self) -> dict[str, Any]:
         """The manifest's entry."""
         return {"start": self.start, "stop": list(self.stop)}
+
+
+def largest_id(data: bytes) -> int | None:
+    """The largest id that a tokenizer.json names, added tokens too; None where it is written in
+    another way than those known."""
+    try:
+        told: Any = json.loads(data)
+        words = told["model"]["vocab"]
+        ids = words.values() if isinstance(words, dict) else range(len(words))
+        added = [token["id"] for token in told.get("added_tokens") or ()]
+        return max(map(int, [*ids, *added]), default=None)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 class Tokenizer:

@@ -1,0 +1,60 @@
+"""What a generation starts from and ends with: prompts, the target so far, and stop tokens.
+
+May import: numpy, runnable, errors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.errors import TfgraphError
+
+if TYPE_CHECKING:
+    from tfgraph.runtime.runnable import Runnable
+
+
+def prompts_of(ids: Any) -> tuple[list[list[int]], bool]:
+    """The prompts as lists of ints, and whether they were given as several. Raises TfgraphError
+    for one without tokens, and for tokens that are no integers."""
+    first: Any = None
+    with contextlib.suppress(TypeError, IndexError, KeyError):  # `_row` says what is wrong
+        first = ids[0]
+    several = isinstance(first, Sequence | np.ndarray) and not isinstance(first, str | bytes)
+    return [_row(row, "ids") for row in (ids if several else [ids])], several
+
+
+def stop_of(stop: Any) -> set[int]:
+    """The tokens that end it, if any. Raises TfgraphError for what is no integer."""
+    return set(_row(stop, "stop", least=0))
+
+
+def target_of(model: Runnable, step: Runnable, prefix: Any) -> list[int]:
+    """The target so far: `prefix`, or where that is None the model's start token. Raises
+    TfgraphError for an id out of range too, by the name that it was given by: the step calls all
+    tokens `input_ids`."""
+    what = "the start token" if prefix is None else "prefix"
+    target = _row([model.generation.start or 0] if prefix is None else prefix, what)
+    limit = next(port.limit for port in step.inputs if port.name == "input_ids")
+    for token in target:
+        if isinstance(limit, int) and not 0 <= token < limit:
+            raise TfgraphError(f"{what} holds {token}, expected 0 to {limit - 1}")
+    return target
+
+
+def _row(ids: Any, what: str, least: int = 1) -> list[int]:
+    """Tokens as ints, at least so many."""
+    given: list[Any] = list(ids) if np.iterable(ids) else [None]
+    with contextlib.suppress(TypeError):
+        row = [operator.index(token) for token in given if not isinstance(token, bool)]
+        if len(row) == len(given) >= least:
+            return row
+    text = any(isinstance(token, str) for token in given)
+    raise TfgraphError(
+        f"{what} are {ids!r:.60}, expected integers" + ", at least one" * bool(least),
+        hint="model.tokenizer.encode(text) makes ids of a text" if text else None,
+    )
