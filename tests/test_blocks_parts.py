@@ -374,3 +374,27 @@ def test_mistakes(wrong: Callable[[Traced], Any], message: str) -> None:
     with pytest.raises(TfgraphError) as caught:
         built(wrong)
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize("over", ["head", "own", "width"])
+def test_projected_memory_is_what_layers_make_of_it(over: str) -> None:
+    """Layers that differ, each with a norm of Q and K: the same parameters, the same values."""
+    layers = [
+        Layer(heads=4, kv_heads=2, qk_norm=Norm("rms_norm"), qk_norm_over=over, key_bias=False),
+        Layer(heads=2, head_size=4, value_size=5, qk_norm=Norm("layer_norm"), qk_norm_over=over),
+    ]
+
+    def decoder(projected: bool) -> Graph:
+        with graph("g") as g:
+            x = g.input("x", "f64", "batch", "seq", 12)
+            memory = g.input("memory", "f64", "batch", "source", 12)
+            made = blocks.project_memory(memory, 2, layers) if projected else memory
+            g.output("y", blocks.decoder_states(x, 2, layers, memory=made)[-1])
+        return g.build()
+
+    whole, apart = decoder(projected=False), decoder(projected=True)
+    weights = params(whole)
+    assert set(weights) == set(params(apart))
+    assert "layers.1.cross_attention.k_norm.scale" in weights
+    given = weights | {"x": X, "memory": RNG.standard_normal((2, 7, 12))}
+    assert run_graph(apart, given)["y"].tobytes() == run_graph(whole, given)["y"].tobytes()

@@ -16,7 +16,7 @@ from helpers.tolerance import assert_close
 
 import tfgraph as tg
 from tfgraph.cli import main
-from tfgraph.cli.attention import AttentionMap, Request, bare, distinct, print_attention
+from tfgraph.cli.attention import AttentionMap, Request, bare, distinct, find_word, print_attention
 from tfgraph.cli.output import Output
 
 if TYPE_CHECKING:
@@ -275,6 +275,30 @@ def test_words() -> None:
     assert (m.title, m.layer) == ("layers.12.attention", 12)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "word", "positions"),
+    [
+        ("[CLS] em ##bed ##ding ##s em ##bed the ##s [SEP]", "embeddings", [1, 2, 3, 4]),
+        ("[CLS] em ##bed ##ding ##s em ##bed the ##s [SEP]", "Embed", [1, 2, 5, 6]),
+        ("[CLS] em ##bed ##ding ##s em ##bed the ##s [SEP]", "##s", [4, 8]),
+        ("[CLS] em ##bed ##ding ##s em ##bed the ##s [SEP]", "s", [4, 8]),
+        ("[CLS] em ##bed ##ding ##s em ##bed the ##s [SEP]", "emthe", []),
+        ("<s> ▁Em bed ding s . ▁em bed </s>", "embed", [6, 7]),
+        ("<s> ▁Em bed ding s . ▁em bed </s>", "EMBED", [1, 2, 6, 7]),
+        ("<s> ▁Em bed ding s . ▁em bed </s>", "Embeddings", [1, 2, 3, 4]),
+        ("<s> ▁Em bed ding s . ▁em bed </s>", "bedem", []),
+        ("ĠEm bed ĠEm", "embed", [0, 1]),
+        ("em bed</w> bed</w>", "embed", [0, 1]),
+        ("5 9 59", "59", [2]),
+        ("The the", "the", [1]),
+        ("The THE", "the", [0, 1]),
+    ],
+)
+def test_a_word_may_be_several_tokens(tokens: str, word: str, positions: list[int]) -> None:
+    """Those that go on with each other, by the marks of their tokenizer; numbers have none."""
+    assert find_word(tokens.split(), word) == positions
+
+
 def test_compile_says_what_is_tapped(folder: Path, tfgraph: Callable[..., Any]) -> None:
     line = ("compile", folder / "encoder.yaml", "-o", "e.tfgraph", "--tap", "attention")
     result = tfgraph(*line, "--tap", "hidden", "--no-verify")
@@ -295,3 +319,6 @@ def test_compile_says_what_is_tapped(folder: Path, tfgraph: Callable[..., Any]) 
     wrong = tfgraph("compile", folder / "encoder.yaml", "--tap", "layers.0.atention")
     assert wrong.code == 2
     assert "the nearest are layers.0.attention" in wrong.err
+    for word, meant in (("atention", "attention"), ("hiden", "hidden")):
+        wrong = tfgraph("compile", folder / "encoder.yaml", "--tap", word)
+        assert wrong.err.splitlines()[1].startswith(f"hint: the nearest are {meant}")

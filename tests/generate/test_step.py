@@ -146,11 +146,7 @@ _DECODER = _SMALL + "kind: decoder\nhead: lm\n"
             "its positions skip padding_id, wherever it stands",
         ),
         (
-            _DECODER + "positions: {kind: disentangled, buckets: 8, max_distance: 20}\n",
-            "positions disentangled are not counted from the start",
-        ),
-        (
-            "inputs: {x: {shape: [2]}}\nnodes: {y: {op: relu, inputs: x}}\noutputs: {y: y}\n",
+            "inputs: {x: 'f32[2]'}\nnodes: {y: relu(x)}\noutputs: {y: y}\n",
             "its file lists nodes",
         ),
     ],

@@ -5,18 +5,23 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from helpers.artifacts import contents, edit_manifest
-from helpers.small_tokenizers import byte_level, word_level
+from helpers.small_tokenizers import byte_level, sentence_piece, word_level
 from helpers.text_models import as_before, write_decoder, write_encoder, write_encoder_decoder
 from helpers.tolerance import assert_close
+from tokenizers import Tokenizer, models
 
 import tfgraph
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime import format as layout
-from tfgraph.runtime.text import StartStop
+from tfgraph.runtime.text import StartStop, largest_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROMPT = "the cat"
 STOP = "generation: {stop: [299, 7]}\n"
@@ -115,6 +120,33 @@ def test_an_artifact_from_before_there_were_tokenizers(artifact: Path, tmp_path:
             model.tokenizer.encode("a")
     assert caught.value.hint is not None
     assert "tokenizer: tokenizer.json" in caught.value.hint
+
+
+@pytest.mark.parametrize("write", [write_decoder, write_encoder_decoder, write_encoder])
+def test_a_tokenizer_with_more_tokens_than_the_model(
+    write: Callable[[Path], Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An added token counts as well."""
+    file, tokenizer = write(tmp_path), byte_level() if write is write_decoder else word_level()
+    size = tokenizer.get_vocab_size()
+    tfgraph.compile(file, "numpy")
+    assert not caplog.messages
+    more = Tokenizer.from_str(tokenizer.to_str())
+    more.add_tokens(["<more>"])
+    (tmp_path / "tokenizer.json").write_text(more.to_str())
+    tfgraph.compile(file, "numpy")
+    assert caplog.messages == [
+        f"speaker: its tokenizer gives ids up to {size}, and the model takes 0 to {size - 1}: "
+        "texts with others are refused"
+    ]
+
+
+def test_the_largest_id_of_a_tokenizer() -> None:
+    unigram = Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), ("b", -2.0)], unk_id=0))
+    for made in (byte_level(), sentence_piece(), word_level(), unigram):
+        assert largest_id(made.to_str().encode()) == made.get_vocab_size() - 1
+    for unknown in (b"", b"[]", b"{}", b'{"model": {"vocab": 3}}', b"\xff"):
+        assert largest_id(unknown) is None
 
 
 def test_texts_of_an_encoder_decoder(tmp_path: Path) -> None:

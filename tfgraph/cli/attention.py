@@ -127,7 +127,7 @@ def print_attention(
     labels = _written(executable, tokens)
     maps = [_map(port, outputs[port.name], labels) for port in ports]
     maps = _of_layer(maps, request.layer)
-    chosen = [(m, _positions(m.queries, request.token)) for m in maps]
+    chosen = [(m, find_word(m.queries, request.token)) for m in maps]
     if not any(positions for _, positions in chosen):
         raise _unknown(request.token or "", labels)
     chosen = [(m, positions) for m, positions in chosen if positions]
@@ -194,7 +194,7 @@ def bare(token: str) -> str:
     return _MARKS.sub("", token)
 
 
-def _positions(tokens: Sequence[str], word: str | None) -> list[int]:
+def find_word(tokens: Sequence[str], word: str | None) -> list[int]:
     """Where the word stands: tokens that are it, as written or bare, and runs of tokens that make
     it up; everywhere where none is asked for. Letters are as given, else of any case."""
     if word is None:

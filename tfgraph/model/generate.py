@@ -30,10 +30,6 @@ BLOCK = 64
 """Rows by which caches grow: the capacity that a step must allow for its most tokens."""
 
 
-# What `Step.add_positions` knows.
-_POSITIONS = ("none", "sinusoidal", "learned", "rotary", "alibi", "relative")
-
-
 def build_functions(spec: HighLevel, document: Document, name: str) -> dict[str, Graph]:
     """`step`, and `encode` of an encoder-decoder; none of a model that does not generate."""
     if why_not(spec) is not None:
@@ -49,13 +45,11 @@ def why_not(spec: HighLevel) -> str | None:
     alone, positions are counted from the start, and the logits are those of the next token."""
     given = spec.mask if spec.kind == "decoder" else None
     ahead = given is not None and not any(m.kind == "causal" or m.right == 0 for m in given)
-    known = spec.positions.kind in _POSITIONS
     reasons = {
         "an encoder's tokens depend on those behind them": spec.kind == "encoder",
         "it has no vocabulary": spec.vocabulary is None,
         "it has no `head: lm`": spec.head is None or spec.head.kind != "lm",
         "its mask lets tokens see later ones": ahead,
-        f"positions {spec.positions.kind} are not counted from the start": not known,
         "its positions skip padding_id, wherever it stands": spec.positions.padding_id is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)

@@ -15,7 +15,7 @@ import numpy as np
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.beams import search
-from tfgraph.runtime.prompts import prompts_of, stop_of, target_of
+from tfgraph.runtime.prompts import prompts_of, require_count, stop_of, target_of
 from tfgraph.runtime.sampling import GREEDY, Sampling, draw, probabilities
 from tfgraph.runtime.source import Cached, Source, Uncached, apart, encode, step_of
 
@@ -60,10 +60,8 @@ class Generation:
             ("chunk", 1, chunk),
             ("seed", 0, seed),
         ):
-            if got is not None and not isinstance(got, int | np.integer):
-                raise TfgraphError(f"{name} is {got!r:.40}, expected an integer")
-            if got is not None and got < least:
-                raise TfgraphError(f"{name} is {got}, expected at least {least}")
+            if got is not None:
+                require_count(name, got, least)
         prompts, self._several = prompts_of(ids)
         if beams > 1:
             _require_one_that_is_plain(prompts, sampling)

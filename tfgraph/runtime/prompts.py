@@ -1,4 +1,4 @@
-"""What a generation starts from and ends with: prompts, the target so far, and stop tokens.
+"""What a generation is given, checked: prompts, the target so far, stop tokens, counts.
 
 May import: numpy, runnable, errors.
 """
@@ -44,6 +44,14 @@ def target_of(model: Runnable, step: Runnable, prefix: Any) -> list[int]:
         if isinstance(limit, int) and not 0 <= token < limit:
             raise TfgraphError(f"{what} holds {token}, expected 0 to {limit - 1}")
     return target
+
+
+def require_count(name: str, got: Any, least: int) -> None:
+    """Raise TfgraphError unless it is an integer of at least that."""
+    if not isinstance(got, int | np.integer):
+        raise TfgraphError(f"{name} is {got!r:.40}, expected an integer")
+    if got < least:
+        raise TfgraphError(f"{name} is {got}, expected at least {least}")
 
 
 def _row(ids: Any, what: str, least: int = 1) -> list[int]:

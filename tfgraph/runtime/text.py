@@ -49,10 +49,10 @@ def largest_id(data: bytes) -> int | None:
     another way than those known."""
     try:
         told: Any = json.loads(data)
-        words = told["model"]["vocab"]
-        ids = words.values() if isinstance(words, dict) else range(len(words))
-        added = [token["id"] for token in told.get("added_tokens") or ()]
-        return max(map(int, [*ids, *added]), default=None)
+        words: Any = told["model"]["vocab"]
+        ids: list[int] = [token["id"] for token in told.get("added_tokens") or ()]
+        ids += list(words.values()) if hasattr(words, "values") else range(len(words))
+        return max(ids, default=None)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
