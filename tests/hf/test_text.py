@@ -75,7 +75,7 @@ def test_where_generation_starts_and_stops(
     (tmp_path / "config.json").write_text(json.dumps(config))
     if generation is not None:
         (tmp_path / "generation_config.json").write_text(json.dumps(generation))
-    values = {"kind": kind, "vocabulary": 10}
+    values = {"kind": kind, "vocabulary": 10, "head.kind": "lm"}
     found = text_keys(read_config(tmp_path), values, str)
     assert found == (f"\ngeneration: {expected}\n" if expected else "")
     if expected:
@@ -87,7 +87,7 @@ def test_where_generation_starts_and_stops(
 def test_what_is_no_id(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     file = tmp_path / "generation_config.json"
-    values = {"kind": "decoder", "vocabulary": 10}
+    values = {"kind": "decoder", "vocabulary": 10, "head.kind": "lm"}
     for content, column, message in (
         ('{"eos_token_id": "</s>"}', 18, 'expected an id or a list of ids, got "</s>"'),
         ('{"eos_token_id": [true]}', 18, "expected an id or a list of ids, got [true]"),
