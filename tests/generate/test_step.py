@@ -4,7 +4,7 @@ bits that the whole model gives."""
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -17,9 +17,13 @@ import tfgraph
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import TfgraphError
 from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
+from tfgraph.runtime.format import read_manifest
 from tfgraph.runtime.jit import aligned_empty
 from tfgraph.runtime.source import Uncached, encode
 from tfgraph.runtime.state import State
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 Array = np.ndarray[Any, Any]
 
@@ -157,3 +161,12 @@ def test_models_that_do_not_generate_say_why(text: str, reason: str) -> None:
     with pytest.raises(TfgraphError) as error:
         tfgraph.compile(made, "numpy").generate([1])
     assert error.value.message == f"model does not generate: {reason}"
+
+
+def test_a_target_of_main_alone_says_so(tmp_path: Path) -> None:
+    made = tfgraph.build(model(_DECODER), "cuda", tmp_path / "m", check=False, prove=False).artifact
+    assert made is not None
+    assert read_manifest(made)["no_generation"] == "target 'cuda' takes `main` alone"
+    made = tfgraph.build(model(_DECODER), "cpu", tmp_path / "n", check=False, prove=False).artifact
+    assert made is not None
+    assert "no_generation" not in read_manifest(made)
