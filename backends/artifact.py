@@ -123,6 +123,8 @@ def _interface(
                 "generator": p.fill,
                 "limit": p.limit,
             }
+            # From 0 on, unless the ids are shifted before they index.
+            | ({} if p.least == (None if p.limit is None else 0) else {"least": p.least})
             for p in input_ports(before)
         ],
         "outputs": [

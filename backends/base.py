@@ -16,9 +16,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.ir import Constraint, Dim, Graph, Value, dim_min
+from tfgraph.ir import Constraint, Dim, Graph, Value
 from tfgraph.ir.points import settle
 from tfgraph.ops.generators import generator
+from tfgraph.ops.indices import Range, index_ranges
 from tfgraph.ops.limits import implied_constraints
 from tfgraph.passes import PassReport, is_attention
 from tfgraph.runtime.packages import packages_named
@@ -167,8 +168,13 @@ def find_backend(name: str) -> Backend:
 
 def input_ports(graph: Graph) -> tuple[Port, ...]:
     """The inputs of a graph as a caller sees them."""
+    held = index_ranges(graph)
     return tuple(
-        _port(item.value.name, item.value, str(generator(graph, item)), _limit(graph, item.value))
+        replace(
+            _port(item.value.name, item.value, str(generator(graph, item))),
+            least=_size(held.get(item.value, Range()).least),
+            limit=_size(held.get(item.value, Range()).limit),
+        )
         for item in graph.inputs
     )
 
@@ -176,7 +182,7 @@ def input_ports(graph: Graph) -> tuple[Port, ...]:
 def output_ports(graph: Graph) -> tuple[Port, ...]:
     """The outputs of a graph as a caller sees them."""
     return tuple(
-        replace(_port(o.name, o.value, "", None), attention=is_attention(graph, o.value))
+        replace(_port(o.name, o.value, ""), attention=is_attention(graph, o.value))
         for o in graph.outputs
     )
 
@@ -197,24 +203,10 @@ def constraints_of(graph: Graph) -> tuple[Constraint, ...]:
     return (*graph.constraints, *implied_constraints(graph))
 
 
-def _port(name: str, value: Value, fill: str, limit: int | str | None) -> Port:
+def _port(name: str, value: Value, fill: str) -> Port:
     shape = tuple(int(d) if d.is_const else str(d) for d in value.type.shape)
-    return Port(name, value.type.dtype.value, shape, fill, limit)
+    return Port(name, value.type.dtype.value, shape, fill)
 
 
-def _limit(graph: Graph, value: Value) -> int | str | None:
-    """The fewest rows of the tables that the value indexes."""
-    rows: list[Dim] = []
-    for user in graph.users.get(value, ()):
-        if user.op == "embedding" and user.operands[0] == value:
-            rows.append(user.inputs[1].type.shape[0])
-        elif user.op == "take" and user.operands[1] == value:
-            axis = user.attrs["axis"]
-            rows.append(user.inputs[0].type.shape[axis])  # type: ignore[index]
-        elif user.op == "take_at":
-            places = zip(user.inputs[1:], user.inputs[0].type.shape, strict=False)
-            rows += [size for given, size in places if given == value]
-    if not rows:
-        return None
-    least = dim_min(*rows)
-    return int(least) if least.is_const else str(least)
+def _size(dim: Dim | None) -> int | str | None:
+    return None if dim is None else int(dim) if dim.is_const else str(dim)

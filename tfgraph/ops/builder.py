@@ -5,7 +5,7 @@
         g.output("y", softmax(x + x))
     g.build()
 
-May import: trace, place, operands, define, ir, errors.
+May import: trace, place, operands, define, indices, ir, errors.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from tfgraph.ir.legal import (
     check_symbol,
 )
 from tfgraph.ops.define import OpDef, find_op
+from tfgraph.ops.indices import index_ranges
 from tfgraph.ops.operands import not_a_tensor
 from tfgraph.ops.place import caller_location, raised_location, user_location
 from tfgraph.ops.trace import Traced, map_traced
@@ -280,6 +281,7 @@ class Builder:
         )
         try:
             verify_structure(graph)
+            index_ranges(graph)
         except TfgraphError as error:
             error.location = error.location or place
             raise

@@ -1,6 +1,6 @@
-"""The verifier: structure, the types of every node, the use of states.
+"""The verifier: structure, the types of every node, the use of states, constant indices.
 
-May import: cache, define, trace, ir.
+May import: cache, define, indices, trace, ir.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import verify_structure
 from tfgraph.ops.cache import check_states
 from tfgraph.ops.define import find_op
+from tfgraph.ops.indices import index_ranges
 from tfgraph.ops.trace import map_traced
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ def verify(graph: Graph) -> None:
                 node.location,
             )
     check_states(graph)
+    index_ranges(graph)
 
 
 def _type_of(value: Value) -> TensorType:

@@ -42,7 +42,8 @@ def example(port: Port, sizes: Mapping[str, int], seed: int = 0) -> Array:
     if kind in ("normal", "state"):
         made = random.standard_normal(shape) * float(argument or 1)
     elif kind == "ids":
-        made = random.integers(0, int(argument), shape)
+        least = 0 if port.least is None else max(0, evaluate(port.least, sizes))
+        made = random.integers(min(least, int(argument) - 1), int(argument), shape)
     elif kind == "lengths":
         made = random.integers(1, evaluate(argument, sizes) + 1, shape)
     elif kind == "prefix":

@@ -115,4 +115,5 @@ def _port(entry: Mapping[str, Any]) -> Port:
         entry.get("generator", ""),
         entry.get("limit"),
         entry.get("attention", False),
+        entry.get("least", None if entry.get("limit") is None else 0),
     )

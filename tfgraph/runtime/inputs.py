@@ -98,13 +98,18 @@ def check_bools(array: Array, what: str) -> None:
 
 
 def _check_ids(port: Port, array: Array, sizes: Mapping[str, int]) -> None:
-    if port.limit is None or not array.size:
+    if not array.size or (port.least is None and port.limit is None):
         return
-    limit = evaluate(port.limit, sizes)
+    least = None if port.least is None else evaluate(port.least, sizes)
+    most = None if port.limit is None else evaluate(port.limit, sizes) - 1
     low, high = int(array.min()), int(array.max())
-    if low < 0 or high >= limit:
-        wrong = low if low < 0 else high
-        raise TfgraphError(f"input '{port.name}' holds {wrong}, expected 0 to {limit - 1}")
+    below = least is not None and low < least
+    if below or (most is not None and high > most):
+        wrong = low if below else high
+        expected = f"{least} to {most}"
+        if least is None or most is None:
+            expected = f"at least {least}" if most is None else f"at most {most}"
+        raise TfgraphError(f"input '{port.name}' holds {wrong}, expected {expected}")
 
 
 def known_names(name: object, names: Sequence[str]) -> str:

@@ -36,9 +36,11 @@ class Port:
     shape: tuple[int | str, ...]
     fill: str = "normal(1)"
     limit: int | str | None = None
-    """Integer values must be below this dimension: they index a table of that many rows."""
+    """Integer values must be below this dimension: they index a table (`ops.indices`)."""
     attention: bool = False
     """Whether it is an output that holds attention weights [batch, heads, query, key]."""
+    least: int | str | None = None
+    """Integer values must be at least this dimension."""
 
     @property
     def is_state(self) -> bool:
