@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,37 @@ def test_the_parameters_listed_are_those_of_models(tmp_path: Path) -> None:
     # As the page says, other biases stand beside a weight or a scale.
     beside = {n.rpartition(".")[0] for n in main}
     assert {n.removesuffix(".bias") for n in short if n.endswith(".bias")} <= beside
+
+
+OTHER = (  # than the defaults, so that no size stands for another
+    "kind: encoder-decoder\nvocabulary: 11\nhead_size: 5\nattention: {value_size: 3}\n",
+    "kind: decoder\nvocabulary: 11\nkv_heads: 2\nattention: {value_size: 3}\nexperts: {count: 7}\n",
+    "kind: decoder\ngated: true\nexperts: {count: 7, shared: 10}\n",
+)
+
+
+@pytest.mark.parametrize("text", OTHER)
+def test_the_shapes_listed_are_those_of_models(text: str, tmp_path: Path) -> None:
+    listed = dict(re.findall(r"(?m)^\| `([\w.{}]+\.[\w.{}]+)` \| `(.+)` \|$", text_of("weights")))
+    path = tmp_path / "model.yaml"
+    path.write_text("layers: 2\nwidth: 24\nheads: 4\nffn: 13\n" + text)
+    given = {"vocabulary": 11, "width": 24, "heads": 4, "ffn": 13, "experts": 7, "shared": 10}
+    given |= {"size": 24, "head_size": 5 if "head_size" in text else 6, "labels": 2}
+    given |= {"kv_heads": 2 if "kv_heads" in text else 4}
+    given |= {"value_size": 3 if "value_size" in text else given["head_size"]}
+    seen = 0
+    for param in read_model(path).graph.params:
+        name = re.sub(
+            r"^(encoder|decoder)\.|(?<=layers\.)\d+|(?<=experts\.)\d+", _shorten, param.value.name
+        )
+        if name in listed:
+            sizes = [
+                math.prod(given[word] for word in size.split(" * "))
+                for size in listed[name].strip("[]").split(", ")
+            ]
+            assert sizes == [int(size) for size in param.value.type.shape], name
+            seen += 1
+    assert seen >= 18
 
 
 def _shorten(found: re.Match[str]) -> str:

@@ -65,7 +65,7 @@ class Assembly(Inputs):
         spec, g = self.spec, self.g
         batch, seq, target = self.size("batch"), self.length(), self.size("target")
         source = self.source(batch, seq)
-        mask = self.mask(batch, seq)
+        mask, real = self.mask(batch, seq), self.padding(batch, seq)
         if spec.vocabulary is not None:
             begun = self.ids("decoder_input_ids", batch, target)
         else:
@@ -81,11 +81,11 @@ class Assembly(Inputs):
                 self.layers(target),
                 mask=self.biased(causal(), decodes=True),
                 memory=encoded[-1],
-                memory_mask=mask,
+                memory_mask=real,
                 share=spec.share_layers,
                 final_norm=self.final_norm,
             )
-        self.finish(decoded[-1], own, encoded[-1], mask, source)
+        self.finish(decoded[-1], own, encoded[-1], real, source)
         if spec.head is None:
             g.output("encoder_last_hidden_state", encoded[-1])
         if spec.hidden_states:

@@ -29,6 +29,8 @@ OF_POSITIONS = {
     "norm": ("disentangled",),
 }
 """Which kinds of positions a key is for."""
+MASK_INPUTS = ("prefix", "segments", "dense", "bias")
+"""The masks that take an input, which a step of generation is not given."""
 
 
 def heads_of(spec: HighLevel) -> int:

@@ -196,7 +196,9 @@ def _check_masks(spec: HighLevel) -> Iterator[Problem]:
     parts = spec.mask or []
     for i, part in enumerate(parts):
         if part in parts[:i]:
-            what = f"the {part.kind} mask" if part.kind != "window" else "this window"
+            what = {"window": "this window", "bias": "the bias"}.get(
+                part.kind, f"the {part.kind} mask"
+            )
             yield Problem(("mask", i), f"{what} is given twice", ("mask",))
         if part.kind != "window" and (part.left is not None or part.right is not None):
             yield Problem(("mask", i), "left and right are for a window", ("mask",))
@@ -204,10 +206,14 @@ def _check_masks(spec: HighLevel) -> Iterator[Problem]:
             yield Problem(
                 ("mask", i), "the window has no bound", ("mask",), "{kind: window, left: 128}"
             )
-        if part.kind != "padding" and spec.kind == "encoder-decoder":
+        if part.kind in ("dense", "bias") and spec.head is not None and spec.head.kind == "pointer":
+            yield Problem(
+                ("mask", i), f"{part.kind}: is for heads, a pointer has none", ("mask", "head")
+            )
+        if part.kind == "causal" and spec.kind == "encoder-decoder":
             yield Problem(
                 ("mask", i),
-                f"{part.kind}: here the mask is that of the encoder's keys; decoders are causal",
+                "causal: here the mask is that of the encoder; decoders are causal",
                 ("mask", "kind"),
                 "mask: padding",
             )

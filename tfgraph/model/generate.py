@@ -16,7 +16,7 @@ from tfgraph import blocks, ops
 from tfgraph.ir import Fill, rsqrt
 from tfgraph.ir.mask import causal, padding, window
 from tfgraph.model.build import Assembly
-from tfgraph.model.derived import heads_of
+from tfgraph.model.derived import MASK_INPUTS, heads_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,11 +45,15 @@ def why_not(spec: HighLevel) -> str | None:
     alone, positions are counted from the start, and the logits are those of the next token."""
     given = spec.mask if spec.kind == "decoder" else None
     ahead = given is not None and not any(m.kind == "causal" or m.right == 0 for m in given)
+    given_masks = [m.kind for m in spec.mask or () if m.kind in MASK_INPUTS]
     reasons = {
         "an encoder's tokens depend on those behind them": spec.kind == "encoder",
         "it has no vocabulary": spec.vocabulary is None,
         "it has no `head: lm`": spec.head is None or spec.head.kind != "lm",
         "its mask lets tokens see later ones": ahead,
+        f"its mask {', '.join(given_masks)} is an input, which a step is not given": bool(
+            given_masks
+        ),
         "its positions skip padding_id, wherever it stands": spec.positions.padding_id is not None,
     }
     return next((reason for reason, holds in reasons.items() if holds), None)
@@ -151,7 +155,7 @@ class Step(Assembly):
             k = ops.slice_(both, axis=-1, start=0, stop=keys)
             v = ops.slice_(both, axis=-1, start=keys, stop=width)
             made.append((cast("Traced", k), cast("Traced", v)))
-        return made, self.mask(batch, source)
+        return made, self.padding(batch, source)
 
     def turned(self, tables: blocks.Rotary, length: Dim) -> blocks.Rotary:
         """By each token's own position, which padding does not count in."""

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, cast
 
 from tfgraph import blocks, ops
 from tfgraph.ir import Exact, Fill, as_dim, exact, rsqrt, sqrt
-from tfgraph.ir.mask import causal, padding, window
+from tfgraph.ir.mask import bias, causal, dense, padding, prefix, segments, window
 from tfgraph.model import parts
 from tfgraph.model.derived import (
     DEFAULT_BATCH,
     DEFAULT_LENGTH,
     encoder_of,
+    heads_of,
     image_length,
     length_limit,
 )
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tfgraph.errors import Location
     from tfgraph.ir import Dim, Mask
     from tfgraph.model.read import Document
-    from tfgraph.model.schema import HighLevel
+    from tfgraph.model.schema import HighLevel, MaskPart
     from tfgraph.ops import Array, Builder, Traced
 
     Tables = tuple[blocks.Rotary | None, blocks.Disentangled | None]
@@ -113,19 +114,42 @@ class Inputs:
         return blocks.token_table(spec.vocabulary, size, dtype=spec.dtype)
 
     def mask(self, batch: Dim, seq: Dim) -> Mask | None:
-        """The mask over the keys; padding makes an input."""
-        parts: list[Mask] = []
+        """The mask of self-attention, of an encoder-decoder that of its encoder."""
         given = self.spec.mask
         if given is None:
             return causal() if self.spec.kind == "decoder" else None
-        for part in given:
-            if part.kind == "padding":
-                self.keep = self.g.input("attention_mask", "i64", batch, seq, fill=Fill("prefix"))
-                parts.append(padding(self.keep))
-            else:
-                is_causal = part.kind == "causal"
-                parts.append(causal() if is_causal else window(part.left, part.right))
+        parts = [self.mask_part(part, batch, seq) for part in given]
         return reduce(lambda a, b: a & b, parts) if parts else None
+
+    def mask_part(self, part: MaskPart, batch: Dim, seq: Dim) -> Mask:
+        """One of the masks that all hold, with the input that it needs."""
+        g, one = self.g, as_dim(1)
+        if part.kind == "padding":
+            return padding(self.real(batch, seq))
+        if part.kind == "causal":
+            return causal()
+        if part.kind == "window":
+            return window(part.left, part.right)
+        if part.kind == "prefix":
+            return prefix(g.input("prefix_length", "i64", batch))
+        if part.kind == "segments":
+            return segments(g.input("segment_ids", "i64", batch, seq))
+        if part.kind == "dense":
+            return dense(g.input("allowed", "bool", batch, one, seq, seq))
+        heads = as_dim(heads_of(self.spec))
+        return bias(g.input("attention_bias", self.spec.dtype, batch, heads, seq, seq))
+
+    def real(self, batch: Dim, seq: Dim) -> Traced:
+        """The input attention_mask, 1 for tokens and 0 for padding."""
+        if self.keep is None:
+            self.keep = self.g.input("attention_mask", "i64", batch, seq, fill=Fill("prefix"))
+        return self.keep
+
+    def padding(self, batch: Dim, seq: Dim) -> Mask | None:
+        """What hides keys from whoever asks: the padding alone, where the model has some."""
+        if not any(part.kind == "padding" for part in self.spec.mask or ()):
+            return None
+        return padding(self.real(batch, seq))
 
     def norm(self, x: Traced, name: str) -> Traced:
         return parts.norm(self.spec)(x, name)

@@ -23,8 +23,10 @@ from tfgraph.model.schema_types import (
     FfnActivation,
     FloatType,
     Layers,
+    MaskKind,
     Middle,
     Natural,
+    PlainMask,
     Position,
     Positive,
     Ratio,
@@ -146,9 +148,10 @@ class Experts(Strict):
 
 
 class MaskPart(Strict):
-    """What hides keys: padding (by the input attention_mask), causal, or a window."""
+    """What hides keys: causal, a window, or by an input padding, prefix, segments, dense; or a bias
+    that an input adds to the scores."""
 
-    kind: Literal["padding", "causal", "window"]
+    kind: MaskKind
     left: Natural | None = None
     right: Natural | None = None
 
@@ -287,9 +290,10 @@ class HighLevel(Strict):
         list[MaskPart] | None,
         BeforeValidator(
             masks_of,
-            json_schema_input_type=Literal["none", "padding", "causal"]
+            json_schema_input_type=Literal["none"]
+            | PlainMask
             | MaskPart
-            | list[Literal["padding", "causal"] | MaskPart],
+            | list[PlainMask | MaskPart],
         ),
     ] = None
     vocabulary: Rows | None = None
