@@ -1,4 +1,4 @@
-"""Input embedding: ids become rows of a table, scaled by sqrt(d), here factorised."""
+"""Input embedding (输入嵌入): ids become rows of a table, scaled by sqrt(d), here factorised."""
 
 import numpy as np
 from running import I_LOVE_YOU, WORDS, YOU_LOVE_I, Both, ids, weights_of

@@ -1,4 +1,4 @@
-"""Output embedding: what the decoder reads is the target shifted right behind a start token."""
+"""Output embedding (输出嵌入): the decoder reads the target, shifted right behind a start token."""
 
 import numpy as np
 from running import I_LOVE_YOU, WORDS, YOU_LOVE_I, Both, ids, weights_of

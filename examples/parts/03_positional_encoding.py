@@ -1,4 +1,4 @@
-"""Positional encoding: without it, self-attention does not know the order of the words."""
+"""Positional encoding (位置编码): without it, self-attention knows no order of the words."""
 
 import numpy as np
 from running import WORDS, Both, ids
@@ -8,7 +8,7 @@ import tfgraph
 from tfgraph import blocks, ops
 from tfgraph.blocks import LinearScaling, attention, rotary_tables, sinusoidal
 
-WIDTH, MAX = 16, 6
+WIDTH, MAX, SINES = 16, 6, ("sinusoidal", "halves")
 SENTENCE, ORDER = "you love you I", [3, 0, 1, 2]
 TURNS = {
     "rotary": {},
@@ -39,7 +39,8 @@ with tfgraph.graph("positional_encoding") as g:
         g.output(kind, attention(y, y, y, heads=2, bias=False, **options))
         if not kinds:
             show(g)  # of the first kind; the others are much the same
-            g.output("dots", ops.matmul(added, ops.transpose(added, perm=(1, 0))))
+        if kind in SINES:
+            g.output(f"dots {kind}", ops.matmul(added, ops.transpose(added, perm=(1, 0))))
         kinds.append(kind)
 
 maps = [f"attention{f'_{i}' * (i > 0)}.probabilities" for i in range(len(kinds))]
@@ -52,5 +53,7 @@ table("change by order, difference of the weights of two `you`", ["order", "you"
 claim("none: the words in another order give the results in that order", found[:, -1, 0] < 1e-5)
 claim("none: a word that stands twice gets equal scores, and so equal weights", found[:, -1] < 1e-5)
 claim("with any other kind neither is so", found[:, :-1] > 0.01)
-table("dot products of sinusoidal encodings", range(4), range(4), y["dots"])
-alike("they depend on the distance alone", y["dots"][:, 1:, 1:], y["dots"][:, :-1, :-1])
+for kind in SINES:
+    dots = y[f"dots {kind}"]
+    table(f"dot products of encodings, {kind}", range(4), range(4), dots)
+    alike("they depend on the distance alone", dots[:, 1:, 1:], dots[:, :-1, :-1])

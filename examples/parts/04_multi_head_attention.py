@@ -1,5 +1,6 @@
-"""Multi-head attention: every head looks at the words in its own way."""
+"""Multi-head attention (多头注意力): every head looks at the words in its own way."""
 
+import numpy as np
 from running import I_LOVE_YOU, WORDS, Both, ids, weights_of
 from showing import alike, claim, show, table
 
@@ -9,6 +10,7 @@ from tfgraph.blocks import Norm, attention
 from tfgraph.ir import rsqrt
 
 WIDTH, HEADS, SIZE = 8, 2, 4
+PAIRS = np.kron(np.eye(2), np.ones((2, 2)))
 OTHERS = {
     "grouped": {"heads": 4, "kv_heads": 2, "softcap": 2, "scale": 1},
     "multi_query": {"heads": 4, "kv_heads": 1, "qk_norm": Norm("rms_norm")},
@@ -37,15 +39,20 @@ with tfgraph.graph("multi_head_attention") as g:
 weights = weights_of(g)
 edits = {f"edited.{p}.weight": weights[f"attention.{p}.weight"].copy() for p in (*"qkv", "out")}
 edits["edited.q.weight"][:, :SIZE] *= -1  # the queries of head 0
-maps = ["attention.probabilities", "edited.probabilities"]
+edits["grouped.q.weight"] = np.tile(weights["grouped.q.weight"][:, :2], 4)  # 4 heads ask the same
+maps = [f"{name}.probabilities" for name in ("attention", "edited", "grouped")]
 found = Both(g, edits, watch=maps)(ids=ids(I_LOVE_YOU))
 words = I_LOVE_YOU.split()
 for h in range(HEADS):
     table(f"what each word attends to, head {h}", words, words, found[maps[0]][:, 0, h])
 alike("the heads, computed apart, joined, through one linear layer", found["by_head"], found["y"])
-before, after = (found[name][:, 0] for name in maps)
+before, after, grouped = (found[name][:, 0] for name in maps)
 claim("with other weights of head 0 its map is another", (before[:, 0] != after[:, 0]).any((1, 2)))
 claim("and that of head 1 the same, bit for bit", before[:, 1] == after[:, 1])
+apart = abs(grouped[:, :, None] - grouped[:, None]).max((3, 4))  # [backend, head, head]
+heads = [f"head {h}" for h in range(4)]
+table("grouped, heads that ask the same: how far their maps are apart", heads, heads, apart)
+claim("heads 0 and 1 read key head 0, and 2 and 3 key head 1", (apart == 0) == PAIRS)
 for name, options in OTHERS.items():
     size = sum(w.size for key, w in weights.items() if key.startswith(f"{name}."))
     said = ", ".join(f"{key} {getattr(value, 'kind', value)}" for key, value in options.items())

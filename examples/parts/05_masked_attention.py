@@ -1,15 +1,14 @@
-"""Masked attention: a word sees what its mask allows, in a decoder nothing that comes later."""
+"""Masked attention (带掩码的多头注意力): a word sees what its mask allows, often nothing later."""
 
 import numpy as np
 from running import Both, ids
 from showing import alike, claim, show, table
 
 import tfgraph
-from tfgraph.blocks import attention, cross_entropy, embedding, learned, lm_head
+from tfgraph.blocks import alibi_slopes, attention, cross_entropy, embedding, learned, lm_head
 from tfgraph.ops import mask, softmax
 
-READ, NEXT = ids("<s> I love you"), ids("I love you </s>")
-WORDS = ["I", "love", "you", "</s>"]
+READ, NEXT, WORDS = ids("<s> I love you"), ids("I love you </s>"), ["I", "love", "you", "</s>"]
 
 with tfgraph.graph("masked_attention") as g:
     words, labels = (g.input(name, "i64", "batch", "seq") for name in ("ids", "labels"))
@@ -38,6 +37,8 @@ with tfgraph.graph("copying") as g:
     masks = {"causal": tfgraph.causal(), "window": tfgraph.window(1, 0)}
     masks |= {"padding": tfgraph.padding(two), "prefix": tfgraph.prefix(two)}
     masks |= {"segments": tfgraph.segments(words), "dense": tfgraph.dense(scores > 0)}
+    masks["causal & padding"] = tfgraph.causal() & tfgraph.padding(two)
+    g.output("alibi", mask(scores, tfgraph.alibi(alibi_slopes(1, scale=64))))  # a slope of 64/256
     for name, hides in masks.items():
         g.output(name, softmax(mask(scores, hides)))
 one = np.eye(10, dtype=np.float32)  # a word is one of six features, its place one of four more
@@ -53,4 +54,6 @@ claim("not where a mask hides that", losses[:, 1] > 1)
 for name in masks:
     seen = found[name][:, 0, 0] > 0
     rows = " ".join("".join(".x"[v] for v in row) for row in seen[0].astype(int))
-    claim(f"{name:9} rows of queries, x may be seen: {rows}", seen[0] == seen[1])
+    claim(f"{name:16} rows of queries, x may be seen: {rows}", seen[0] == seen[1])
+want = np.eye(4) + (np.arange(4) - np.arange(4)[:, None]) / 4
+alike("a bias, ALiBi, adds 1/4 of the distance to each score", found["alibi"][:, 0, 0], want)

@@ -5,24 +5,18 @@ from running import I_LOVE_YOU, YOU_LOVE_I, Both, ids
 from showing import alike, claim, show, table
 
 import tfgraph
-from tfgraph.blocks import embedding, feed_forward, layer_norm, linear, rms_norm
+from tfgraph.blocks import Layer, embedding, encoder_states, layer_norm, linear, rms_norm
 
 WIDTH, LAYERS, SHOWN = 16, 24, (1, 2, 6, 12, 24)
-
-
-def f(x):
-    """A sublayer."""
-    return feed_forward(x, WIDTH, activation="relu", bias=False)
-
-
-STACKS = {
-    "no norm": lambda x: x + f(x),
-    "scaled": lambda x: x + f(x) * 0.2,
-    "post": lambda x: layer_norm(x + f(x)),
-    "pre": lambda x: x + f(layer_norm(x)),
-    "sandwich": lambda x: x + layer_norm(f(layer_norm(x))),
-    "parallel": lambda x: x + f(layer_norm(x)) + f(layer_norm(x)),
-    "no residual": lambda x: layer_norm(f(x)),
+SMALL = {"heads": 2, "ffn": 32, "activation": "relu", "bias": False}
+STACKS = {  # as keys of a model file: norm: none, residual_scale: 0.2, residual: false, ...
+    "norm none": Layer(norm="none", **SMALL),
+    "scaled": Layer(norm="none", residual_scale=0.2, **SMALL),
+    "post": Layer(placement="post", **SMALL),
+    "no residual": Layer(residual=False, **SMALL),
+    "pre": Layer(placement="pre", **SMALL),
+    "sandwich": Layer(placement="sandwich", **SMALL),
+    "parallel": Layer(placement="parallel", **SMALL),
 }
 
 with tfgraph.graph("add_and_norm") as g:
@@ -36,11 +30,10 @@ with tfgraph.graph("add_and_norm") as g:
     g.output("times scale", rms_norm(x, name="rms"))
     g.output("1 + scale", rms_norm(x, unit_offset=True, name="rms"))
     for name, layer in STACKS.items():
-        y = x
         with g.scope(name.replace(" ", "_")):
-            for i in range(1, LAYERS + 1):
-                y = layer(y)
-                g.output(f"{name} {i}", y)
+            states = encoder_states(x, LAYERS, layer, final_norm=False)
+        for i in SHOWN:
+            g.output(f"{name} {i}", states[i])
 zero = np.zeros((WIDTH, WIDTH), np.float32)
 model, words = Both(g, {"zero.weight": zero, "zero_1.weight": zero}), ids(I_LOVE_YOU, YOU_LOVE_I)
 found, alone = model(ids=words), model(ids=words[1:])
@@ -50,10 +43,16 @@ table('"I", normed', range(6), norms, np.stack([found[n][:, 0, 0, :6] for n in n
 claim("a sublayer of zero weights, pre: x, bit for bit", found["pre"] == found["x"])
 alike("a sublayer of zero weights, post: LayerNorm(x)", found["post"], found["layer norm"])
 alike("norms do not depend on batch-mates", alone["post 24"], found["post 24"][:, 1:])
-same = [(alone[n][1] == y[1, 1:]).all() for n, y in found.items()]
-claim("on the CPU not in a bit", same)
+claim("on the CPU not in a bit", [(alone[n][1] == y[1, 1:]).all() for n, y in found.items()])
 variance = [[found[f"{n} {i}"].var((1, 2, 3)) for i in SHOWN] for n in STACKS]
-deep = np.log10(variance).transpose(2, 0, 1)
-table("log10 of the variance after n layers", SHOWN, STACKS, deep)
-claim("without a norm it grows with every layer", np.diff(deep[:, 0]) > 0, f"{deep[0, 0, -1]:.1f}")
-claim("with one it grows at most as their number does", deep[:, 2:] < np.log10(SHOWN) + 0.7)
+variance = np.array(variance).transpose(2, 0, 1)
+table("log10 of the variance after n layers", SHOWN, STACKS, np.log10(variance))
+none, scaled, ended, begun = variance[:, 0], variance[:, 1], variance[:, 2:4], variance[:, 4:]
+grows = "without a norm the variance grows with every layer, by"
+claim(grows, np.diff(none) > 0, f"{none[0, -1] / none[0, 0]:.0e}")
+times = scaled[:, -1] / scaled[:, 0]
+claim("scaled by 0.2 it grows too, but little: by", times < 10, f"{times[0]:.1f}")
+claim("post, residual or not: a norm ends each layer, it stays near 1", abs(ended - 1) < 0.3)
+step = (begun[..., -1] - begun[..., -2]) / 12
+grows = "pre, sandwich, parallel: it grows linearly, each layer adds at most"
+claim(grows, step < 2.5, f"{step.max():.1f}")

@@ -1,4 +1,4 @@
-"""Feed-forward: two linear layers with an activation between them, for each word by itself."""
+"""Feed-forward (前馈网络): two linear layers with an activation between, for each word alone."""
 
 import numpy as np
 from running import I_LOVE_YOU, Both, ids, weights_of

@@ -1,4 +1,4 @@
-"""Linear: y = x W + b, for each word by itself."""
+"""Linear (线性层): y = x W + b, for each word by itself."""
 
 import numpy as np
 from running import I_LOVE_YOU, WORDS, Both, ids, weights_of
@@ -15,6 +15,7 @@ with tfgraph.graph("linear") as g:
     x = embedding(words, SIZE, SIZE, name="words")  # a word is a feature of its own
     g.output("y", linear(x, 4))
     g.output("no_bias", linear(x, 4, bias=False, name="no_bias"))
+    g.output("active", gelu(linear(x, 4, name="linear_1")))  # these two become one kernel
     show(g)
     y = x
     for _ in range(3):

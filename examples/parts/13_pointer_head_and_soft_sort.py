@@ -32,7 +32,7 @@ i, n = np.arange(1, 5)[:, None], 4
 distances = abs(S[:, None] - S).sum(0)  # A 1
 for tau in TAUS:
     y = found[f"tau {tau}"]
-    table(f"NeuralSort, tau {tau}", [f"{number:.1f}" for number in S], PLACES, y)
+    table(f"NeuralSort, tau {tau}", S, PLACES, y)
     alike("rows sum to 1", y.sum(-1), 1)
     scaled = ((n + 1 - 2 * i) * S - distances) / tau
     e = np.exp(scaled - scaled.max(1, keepdims=True))
