@@ -51,3 +51,8 @@ def test_the_readme_has_a_row_for_each_in_their_order() -> None:
         r"^\| \[[^]]+\]\(examples/parts/(\w+)\.py\)", (ROOT / "README.md").read_text(), re.M
     )
     assert table == [part.stem for part in PARTS]
+
+
+def test_there_is_a_file_of_tests_for_each() -> None:
+    tested = {path.stem for path in (ROOT / "tests" / "parts").glob("test_*.py")}
+    assert tested == {f"test_{part.stem.partition('_')[2]}" for part in PARTS}

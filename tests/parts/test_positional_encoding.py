@@ -1,4 +1,4 @@
-"""Positions inside attention against the formulas of the papers, written out in float64."""
+"""Positional encoding: every kind against the formulas of the papers, written out in float64."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.formulas import check, graph_of, params
+from helpers.part_graphs import X as INPUT
 from helpers.reference import run_graph
 from helpers.tolerance import assert_close
 
@@ -19,7 +21,7 @@ from tfgraph.blocks import LinearScaling, Llama3Scaling
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ir.mask import causal
-from tfgraph.ops import REGISTRY, graph, in_float64, verify
+from tfgraph.ops import REGISTRY, Builder, Traced, graph, in_float64, verify
 from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
 from tfgraph.weights import sinusoidal_table
 
@@ -225,6 +227,40 @@ def test_sinusoidal_layouts() -> None:
         assert_close(same, np.full_like(same, same[0]), length=12)
     odd = sinusoidal_table(3, 5, halves=True)
     np.testing.assert_array_equal(odd, sinusoidal_table(3, 5)[:, [0, 2, 4, 1, 3]])
+
+
+def test_embeddings_and_positions() -> None:
+    ids = np.array([[3, 1, 4, 1], [2, 0, 0, 0]])
+
+    def make(g: Builder) -> Traced:
+        t = g.input("ids", "i64", "batch", "seq")
+        x = blocks.embedding(t, 5, 6, scale=3, dtype="f64")
+        x = x + blocks.sinusoidal("seq", 6, positions=9, dtype="f64", name="sines")
+        x = x + blocks.learned("seq", 6, positions=9, offset=2, dtype="f64", name="learned")
+        at = blocks.positions_of(t, 0)
+        return x + blocks.embedding(at, 9, 6, dtype="f64", name="counted")
+
+    g = graph_of(make)
+    p = params(g) | {"sines": sinusoidal_table(9, 6)}
+    where = [[1, 2, 3, 4], [1, 0, 0, 0]]  # padding 0 stands at position 0, tokens count from 1
+    expected = 3 * p["embeddings.tokens"][ids] + p["learned"][2:6] + p["counted"][np.array(where)]
+    for position in range(4):
+        for i in range(3):
+            angle = position / 10000 ** (2 * i / 6)
+            expected[:, position, 2 * i] += math.sin(angle)
+            expected[:, position, 2 * i + 1] += math.cos(angle)
+    check(g, p | {"ids": ids}, expected)
+
+
+def test_positions_are_what_tells_the_order(run: Any) -> None:
+    order = RNG.permutation(7)
+    want, got = run(), run(INPUT[:, order])
+    assert_close(got["bare"], want["bare"][:, order], length=200)
+    assert np.abs(got["placed"] - want["placed"][:, order]).max() > 0.1
+    twice = INPUT.copy()
+    twice[:, 5] = twice[:, 2]
+    maps = run(twice)["of_bare.probabilities"]
+    assert_close(maps[..., 5], maps[..., 2], length=100)
 
 
 def test_mistakes() -> None:
