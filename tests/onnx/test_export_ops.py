@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.onnx_export import OPSETS, NoKernel, Session, by_numpy, by_reference, written
-from helpers.op_samples import Sample, own_ops, takes
+from helpers.op_samples import Sample, takes
 from helpers.tolerance import assert_close
 
 from tfgraph import ops
 from tfgraph.errors import TfgraphError
+from tfgraph.fuzz.schema import own_ops
 from tfgraph.ir import DType
 from tfgraph.ops import REGISTRY
 

@@ -79,6 +79,26 @@ def _take(to: Emitter, node: Node, x: str, indices: str) -> Any:
     return to.node("Gather", x, indices, axis=node.attrs["axis"])
 
 
+@exports("take_at")
+def _take_at(to: Emitter, node: Node, x: str, *indices: str) -> Any:
+    """GatherND reads tuples of indices, which stand in its last axis."""
+    given = [value.type for value in node.inputs[1:]]
+    shape = node.output.type.shape
+    shape = shape[: len(shape) - (node.inputs[0].type.rank - len(given))]
+    columns: list[str] = []
+    for index, type_ in zip(indices, given, strict=True):
+        wide = (
+            index
+            if type_.dtype == DType.int64
+            else to.node("Cast", index, dtype=DType.int64, to=DTYPES[DType.int64][0])
+        )
+        if type_.shape != shape:
+            wide = expand(to, wide, type_.shape, shape)
+        columns.append(to.node("Unsqueeze", wide, to.ints(len(shape))))
+    pairs = to.node("Concat", *columns, axis=len(shape)) if len(columns) > 1 else columns[0]
+    return to.node("GatherND", x, pairs)
+
+
 @exports("embedding")
 def _embedding(to: Emitter, node: Node, ids: str, table: str) -> Any:
     return to.node("Gather", table, ids, axis=0)
