@@ -3,6 +3,7 @@ not run and why."""
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from difflib import unified_diff
 from pathlib import Path
@@ -31,10 +32,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+LAZY = (("tfgraph.onnx.registry", "_TABLE"),)
+"""Registries of packages that not every test imports."""
+
+
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a test registers is gone when it is over, so that the order of tests does not matter."""
     stores: list[Any] = [REGISTRY, PASSES, base._REGISTERED, plugins._loaded, architectures()]
+    stores += [sys.modules[m].__dict__[name] for m, name in LAZY if m in sys.modules]
     stores += [cls.rules for cls in PASSES.values() if issubclass(cls, RulePass)]
     before = [store.copy() for store in stores]
     yield

@@ -126,7 +126,7 @@ def test_a_place_can_be_given() -> None:
          "output 'y' is the mask causal, expected a value of the graph"),
         (lambda x, g: g.build(), "graph g has no outputs"),
         (lambda x, g: Layer(placement="middle"),
-         "placement is 'middle', expected post, pre, sandwich or parallel"),
+         "placement is 'middle', expected post, pre, sandwich, inner or parallel"),
         (lambda x, g: x + None, "add: 'b' must be given"),
         (lambda x, g: softmax(x, axis=2), "softmax: axis 2 is out of range for rank 2"),
         (lambda x, g: softmax(x, axes=1), "softmax has no attribute 'axes'"),
