@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -208,7 +209,35 @@ def inputs_of(
 
 @pytest.mark.parametrize("name", CASES)
 def test_attention(kernels: CudaOnCpu, name: str) -> None:
-    case, rng = CASES[name], np.random.default_rng(3)
+    check(kernels, name, CASES[name])
+
+
+KINDS = {
+    "causal": Causal("past"),
+    "window": Window(7, 3, "past"),
+    "left": Window(5, None, "past"),
+    "prefix": Prefix("past"),
+    "lengths": Padding("int64"),
+    "keys": KeyMask(),
+    "segments": Segments(),
+    "dense": Dense(),
+}
+BEHIND_PAST = tuple((1 + (n < 8), n, n + PAST) for n in (1, 2, 3, 7, 63, 64, 65, 129))
+PAIRS = {
+    f"{a}_{b}": masked(KINDS[a], KINDS[b], sizes=BEHIND_PAST) for a, b in combinations(KINDS, 2)
+}
+
+
+@pytest.mark.long
+def test_every_two_masks_at_every_size(tmp_path: Path) -> None:
+    kernels = CudaOnCpu({name: case.kernel() for name, case in PAIRS.items()}, tmp_path)
+    for name, case in PAIRS.items():
+        check(kernels, name, case)
+
+
+def check(kernels: CudaOnCpu, name: str, case: Case) -> None:
+    """The kernel of that name against the reference, at all sizes of the case."""
+    rng = np.random.default_rng(3)
     for sizes in case.sizes:
         tensors, arrays, scalars = inputs_of(case, sizes, rng)
         (got,) = kernels(name, *tensors, *arrays, *scalars)
