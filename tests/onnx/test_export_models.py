@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tfgraph.model import Model
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-ROTARY = ("rotary", "rotary, parallel", "local", "longrope")
+ROTARY = ("rotary", "rotary, parallel", "local", "longrope", "encoder-decoder, normed keys")
 LENGTH = 4096
 """Roundings in a row: all layers, the sums of products among them."""
 
