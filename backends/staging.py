@@ -160,13 +160,17 @@ def _exchanged(folder: Path, place: Path) -> bool:
     old = _new_name(place)
     try:
         os.rename(place, old)
+    except FileNotFoundError:  # another process moved it
+        return False
+    try:
         os.rename(folder, place)
     except OSError as cause:
-        if cause.errno in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):  # another was faster
-            return False
-        raise
+        if cause.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            os.rename(old, place)  # what was there stays there
+            raise
+        return False  # another process was faster
     finally:
-        shutil.rmtree(old, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)  # gone already where it was put back
     return True
 
 

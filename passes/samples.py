@@ -54,7 +54,7 @@ def agree_in_field(
     for attempt in range(4 * MOST_DRAWS):
         seed = int.from_bytes(key[:6], "little") + attempt
         # Lengths beyond the reach of masks that differ are drawn last, since they take longest.
-        length = far.pop() if far and counted >= DRAWS else None
+        length = far[-1] if far and counted >= DRAWS else None
         sizes = _sizes(before, after, attempt, length)
         try:
             draw = Draw(seed, exponents)
@@ -69,6 +69,8 @@ def agree_in_field(
         if draw.masked and not draw.chosen:
             continue  # of one allowed key softmax says nothing
         error, opaque, counted = error * draw.error, opaque | set(draw.calls), counted + 1
+        if length is not None:
+            far.pop()  # not where the draw said nothing
         if not far and (counted >= MOST_DRAWS or (counted >= DRAWS and error < enough)):
             return error, tuple(sorted(opaque))
     raise NotInField("no draw said anything")

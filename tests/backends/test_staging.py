@@ -269,6 +269,26 @@ def test_several_write_to_one_place_where_names_cannot_be_exchanged(
     assert others(tmp_path) == []
 
 
+def test_what_was_there_stays_where_names_cannot_be_exchanged_and_the_move_fails(
+    tmp_path: Path, built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, built, b"first")
+    rename = os.rename
+
+    def refusing(source: Path, target: Path) -> None:
+        if target == tmp_path / "out.tfgraph" and (source / "note.txt").read_bytes() == b"second":
+            raise OSError(errno.EACCES, "Permission denied")
+        rename(source, target)
+
+    monkeypatch.setattr(staging, "_exchange", lambda *_: errno.EINVAL)
+    monkeypatch.setattr(os, "rename", refusing)
+    with pytest.raises(TfgraphError, match="Permission denied"):
+        write(tmp_path, built, b"second")
+    assert (tmp_path / "out.tfgraph" / "note.txt").read_bytes() == b"first"
+    check_whole(tmp_path / "out.tfgraph")
+    assert others(tmp_path) == []
+
+
 def test_an_artifact_in_a_layer_of_an_image_says_what_to_do(
     tmp_path: Path, built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
