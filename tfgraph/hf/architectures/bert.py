@@ -72,6 +72,23 @@ _BERT_MLM = Top(
     decoder="cls.predictions.decoder",
     ignore=("cls.seq_relationship.*", "cls.predictions.decoder.bias"),
 )
+_ROBERTA_MLM = Top(
+    head={"kind": "mlm", "activation": "gelu"},  # whatever hidden_act is
+    parts={
+        "lm_head.transform.dense": linear("lm_head.dense"),
+        "lm_head.transform.norm": norm("lm_head.layer_norm"),
+        "lm_head.bias": vector("lm_head.bias", "lm_head.decoder.bias"),
+    },
+    decoder="lm_head.decoder",
+    ignore=("lm_head.decoder.bias",),
+)
+_ROBERTA_CLASSIFIER = Top(
+    head={"kind": "classifier", "activation": "tanh"},
+    parts={
+        "classifier.dense": linear("classifier.dense"),
+        "classifier.out": linear("classifier.out_proj"),
+    },
+)
 BERT = register_architecture(
     Architecture(
         model_type="bert",
@@ -114,23 +131,8 @@ ROBERTA = register_architecture(
         pooler=linear("pooler.dense"),
         tops={
             "RobertaModel": Top(pooler=True),
-            "RobertaForMaskedLM": Top(
-                head={"kind": "mlm", "activation": "gelu"},  # whatever hidden_act is
-                parts={
-                    "lm_head.transform.dense": linear("lm_head.dense"),
-                    "lm_head.transform.norm": norm("lm_head.layer_norm"),
-                    "lm_head.bias": vector("lm_head.bias", "lm_head.decoder.bias"),
-                },
-                decoder="lm_head.decoder",
-                ignore=("lm_head.decoder.bias",),
-            ),
-            "RobertaForSequenceClassification": Top(
-                head={"kind": "classifier", "activation": "tanh"},
-                parts={
-                    "classifier.dense": linear("classifier.dense"),
-                    "classifier.out": linear("classifier.out_proj"),
-                },
-            ),
+            "RobertaForMaskedLM": _ROBERTA_MLM,
+            "RobertaForSequenceClassification": _ROBERTA_CLASSIFIER,
             "RobertaForTokenClassification": _TOKENS,
         },
     )
@@ -315,23 +317,8 @@ MPNET = register_architecture(
         pooler=linear("pooler.dense"),
         tops={
             "MPNetModel": Top(pooler=True),
-            "MPNetForMaskedLM": Top(
-                head={"kind": "mlm", "activation": "gelu"},  # whatever hidden_act is
-                parts={
-                    "lm_head.transform.dense": linear("lm_head.dense"),
-                    "lm_head.transform.norm": norm("lm_head.layer_norm"),
-                    "lm_head.bias": vector("lm_head.bias", "lm_head.decoder.bias"),
-                },
-                decoder="lm_head.decoder",
-                ignore=("lm_head.decoder.bias",),
-            ),
-            "MPNetForSequenceClassification": Top(
-                head={"kind": "classifier", "activation": "tanh"},
-                parts={
-                    "classifier.dense": linear("classifier.dense"),
-                    "classifier.out": linear("classifier.out_proj"),
-                },
-            ),
+            "MPNetForMaskedLM": _ROBERTA_MLM,
+            "MPNetForSequenceClassification": _ROBERTA_CLASSIFIER,
         },
     )
 )
