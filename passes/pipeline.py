@@ -51,6 +51,8 @@ class PassReport:
     """The rules that only tidy up around the others."""
     proof: Proof | None = None
     """How sure it is that the pass kept what the graph means; None where nobody asked."""
+    reads: frozenset[str] = frozenset()
+    """What its rules took for something that it nearly is, see `Rule.reads`."""
 
     @property
     def count(self) -> int:
@@ -201,7 +203,9 @@ def run_pipeline(
             ) from error
         tidy = frozenset(r.name for r in (item.cleanups if isinstance(item, RulePass) else []))
         proof = prove_pass(item.name, graph, result) if prove else None
-        reports.append(PassReport(item.name, result.applied, tuple(result.declined), tidy, proof))
+        reads = frozenset(region.reads for region in result.regions or () if region.reads)
+        declined = tuple(result.declined)
+        reports.append(PassReport(item.name, result.applied, declined, tidy, proof, reads))
         if after is not None:
             after(item, graph, result.graph)
         graph = result.graph

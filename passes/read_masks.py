@@ -125,15 +125,17 @@ class Reader:
     def _keys(self, value: Value, scores: TensorType) -> list[Mask] | None:
         """A condition on keys alone: a mask [batch, keys], read as it is or by positions."""
         batch, keys = scores.shape[0], scores.shape[-1]
-        if value.type.rank != scores.rank:
-            return None  # its first axis is not the batch
+        if value.type.rank != scores.rank or value.type.shape[-1] != keys:
+            return None  # its first axis is not the batch, or its last not the keys
         node = self.producer.get(value)
         while node is not None and node.op in ("reshape", "broadcast_to", "cast"):
             source = node.inputs[0]
             if node.op == "cast" and source.type.dtype.is_float:
                 return None
-            if node.op == "broadcast_to" and source.type.rank != node.output.type.rank:
-                return None
+            if node.op == "broadcast_to" and (
+                source.type.rank != node.output.type.rank or source.type.shape[-1] != keys
+            ):
+                return None  # a condition on queries, repeated for each key, is none on keys
             if node.op == "reshape":
                 if not _is_row(node.output.type.shape, batch, keys):
                     return None

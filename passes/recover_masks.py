@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 
 _SCALED = ("mul", "div", "tanh")
 _SILENT = 10**6
-_LEAST = "the least number of a type as minus infinity"
+LEAST = "the least number of a type as minus infinity"
+"""What rules read that change rows with no allowed key."""
 
 
 @rule(
     call("softmax", call("add", var("a"), var("b"), name="sum"), name="softmax"),
     near=2,
     name="changes-empty-rows",
-    reads=_LEAST,
+    reads=LEAST,
 )
 def _hidden(a: Any, b: Any, softmax: Node, match: Match) -> Any:
     """softmax(scores + where(allowed, 0, -3e38)) -> softmax(mask(scores, allowed))."""
@@ -59,7 +60,7 @@ def _added(a: Any, b: Any, softmax: Node, match: Match) -> Any:
     call("softmax", call("where", var("condition"), var("a"), var("b"), name="chosen"), name="s"),
     near=2,
     name="filled-changes-empty-rows",
-    reads=_LEAST,
+    reads=LEAST,
 )
 def _filled(condition: Any, a: Any, b: Any, s: Node, match: Match) -> Any:
     """softmax(where(allowed, scores, -3e38)) -> softmax(mask(scores, allowed))."""
@@ -97,7 +98,7 @@ def _structure(scores: Any, m: Mask, match: Match) -> Any:
     return _applied(scores, parts)
 
 
-@rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, reads=_LEAST)
+@rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, reads=LEAST)
 def bias_changes_empty_rows(scores: Any, m: Mask, match: Match) -> Any:
     """mask(scores, bias(where(allowed, 0, -3e38))) -> mask(scores, allowed)."""
     reader = Reader(match.makers)

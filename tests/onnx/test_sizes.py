@@ -145,3 +145,22 @@ def test_nodes_in_any_order(tmp_path: Path) -> None:
     nodes = [node("Neg", "a", "y"), node("Abs", "x", "a")]
     graph = graph_of(tmp_path, nodes, {"x": ("f32", [2])}, ["y"])
     assert [n.op for n in graph.nodes] == ["abs", "neg"]
+
+
+def test_a_table_limits_what_has_positions(tmp_path: Path) -> None:
+    """Rows of a table of 40, by whichever op: a length is at most 40."""
+    line = [node("Shape", "x", "shape"), node("Gather", "shape one", "n"),
+            node("Range", "zero n one", "at")]  # fmt: skip
+    nodes = {
+        "Gather": [node("Gather", "table at", "rows")],
+        "GatherND": [node("Unsqueeze", "at last", "i"), node("GatherND", "table i", "rows")],
+    }  # fmt: skip
+    consts = {
+        "table": np.zeros((40, 4), np.float32),
+        **{name: np.array(i, I64) for i, name in enumerate(("zero", "one"))},
+        "last": np.array([1], I64),
+    }
+    for op, lookup in nodes.items():
+        made = [*line, *lookup, node("Add", "x rows", "y")]
+        graph = graph_of(tmp_path, made, {"x": ("f32", ["batch", "seq", 4])}, ["y"], consts)
+        assert graph.symbol("seq").high == 40, op

@@ -275,6 +275,24 @@ def test_pairs_are_not_taken_for_keys() -> None:
     assert isinstance(node.operands[1], masks.Dense)
 
 
+def test_queries_that_count_are_not_taken_for_keys() -> None:
+    """A mask [batch, length] of the queries, though there are as many keys."""
+
+    def column(q: Any, k: Any, g: Any) -> Any:
+        return ops.reshape(g.input("ids", "bool", 3, 5), shape=(3, 1, 5, 1))
+
+    def repeated(q: Any, k: Any, g: Any) -> Any:
+        return ops.broadcast_to(column(q, k, g), shape=(3, 1, 5, 5))
+
+    for make in (column, repeated):
+        with tfgraph.graph("g") as g:
+            x = scores(g, 3, 5)
+            g.output("y", ops.softmax(ops.where(make(None, None, g), x, number(-1e30))))
+        graph, _ = after(g.build(), "recover-masks")
+        (node,) = [n for n in graph.nodes if n.op == "mask"]
+        assert isinstance(node.operands[1], masks.Dense)
+
+
 def test_strict_masks_keep_the_arithmetic() -> None:
     causal = lambda q, k, g: ops.less(k, q + 1)  # noqa: E731
     assert recovered_mask(causal, options="{strict=true}").startswith("bias(")

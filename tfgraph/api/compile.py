@@ -269,7 +269,8 @@ def _build(
         progress("verify")
         written = {"main": (graph, compiled)}
         written |= {name: (g, fused[name]) for name, g in functions.items()}
-        outcome = _verified(backend, staging.folder, written, arrays, target, check)
+        zeroed = compiled if main.changes_empty_rows else None
+        outcome = _verified(backend, staging.folder, written, arrays, target, check, zeroed)
         with staging.writing():
             sha256 = record_verification(staging.folder, outcome.record())
         failed = outcome.ok is False
@@ -330,15 +331,16 @@ def _verified(
     weights: Weights,
     target: Target,
     check: bool,
+    zeroed: Graph | None,
 ) -> Verification:
     """The functions of the artifact against the reference; where it cannot run here, their graphs
-    after the passes against those before."""
+    after the passes against those before. `zeroed` as `verify` takes it."""
     if not check:
         return Verification("numpy", None, "not run: --no-verify")
 
     def each(runs: Mapping[str, Executable]) -> Verification:
         graphs = {name: before for name, (before, _) in functions.items()}
-        return verify_together(runs, graphs, weights)
+        return verify_together(runs, graphs, weights, zeroed)
 
     reason = backend.runs_here(target)
     if reason is not None:

@@ -21,6 +21,7 @@ from tfgraph.passes import (
     with_taps,
 )
 from tfgraph.passes.proof import READ, Proof, prove_pipeline
+from tfgraph.passes.recover_masks import LEAST
 
 AfterPass = Callable[[Pass, Graph, Graph], None]
 
@@ -37,6 +38,11 @@ class Fused:
     tap_nodes: int = 0
     proof: Proof | None = None
     """Of all that: how sure it is that both mean the same; None where nobody asked."""
+
+    @property
+    def changes_empty_rows(self) -> bool:
+        """Whether rows with no allowed key became zeros, which they were not in what was read."""
+        return any(LEAST in report.reads for report in self.passes)
 
 
 def fuse(

@@ -17,6 +17,7 @@ from tfgraph.cli.options import (
     InterveneOption,
     ModelArgument,
     PassesOption,
+    StrictMasksOption,
     ThreadsOption,
     verb,
 )
@@ -29,7 +30,7 @@ from tfgraph.cli.report import (
     print_verification,
 )
 from tfgraph.cli.session import Session
-from tfgraph.cli.source import choose_target, read_source, short_path
+from tfgraph.cli.source import choose_passes, choose_target, read_source, short_path
 from tfgraph.errors import TfgraphError, nearest, render
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def compile(
         str | None, typer.Option(metavar="CPU", help="LLVM's name of a CPU [default: this one]")
     ] = None,
     passes: PassesOption = None,
+    strict_masks: StrictMasksOption = False,
     tap: Annotated[
         list[str] | None,
         typer.Option(
@@ -98,9 +100,10 @@ def compile(
         raise TfgraphError(f"--shared is for --target cpu, not {chosen.name}")
     chosen = replace(chosen, shared=shared)
     from tfgraph.api import VerificationFailed, build
-    from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline
+    from tfgraph.passes import parse_pipeline
 
-    pipeline = (read.passes or DEFAULT_PIPELINE) if passes is None else passes
+    pipeline = choose_passes(read, passes, strict_masks)
+    passes = pipeline if strict_masks else passes
     names = [p.name for p in parse_pipeline(pipeline)]
     wanted = _passes_to_show(print_after or (), names)
     if not session.quiet:

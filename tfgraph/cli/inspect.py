@@ -14,11 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfgraph.cli.options import DimOption, ModelOrArtifact, PassesOption, verb
+from tfgraph.cli.options import (
+    DimOption,
+    ModelOrArtifact,
+    PassesOption,
+    StrictMasksOption,
+    verb,
+)
 from tfgraph.cli.output import plural, size
 from tfgraph.cli.report import print_graph_ports, print_passes
 from tfgraph.cli.session import Session
-from tfgraph.cli.source import is_artifact, read_source, short_path
+from tfgraph.cli.source import choose_passes, is_artifact, read_source, short_path
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.format import TOKENIZER
 
@@ -44,6 +50,7 @@ def inspect(
     ] = None,
     fused: Annotated[bool, typer.Option("--fused", help="after the default passes")] = False,
     passes: PassesOption = None,
+    strict_masks: StrictMasksOption = False,
     fusion: Annotated[
         bool, typer.Option("--fusion", help="what the passes fuse, what not, and why")
     ] = False,
@@ -85,6 +92,7 @@ def inspect(
             "--format": format,
             "--fused": fused,
             "--passes": passes,
+            "--strict-masks": strict_masks,
             "--fusion": fusion,
             "--cost": cost,
             "--dim": dim,
@@ -101,7 +109,7 @@ def inspect(
             hint=f"leave {other} out, or add --json, which has both",
         )
     if is_artifact(model):
-        if fused or fusion or passes is not None:
+        if fused or fusion or passes is not None or strict_masks:
             raise TfgraphError(
                 f"{model} is an artifact: its passes ran when it was compiled",
                 hint="it shows the graph after them; passes.json in it is their report",
@@ -109,10 +117,11 @@ def inspect(
         return _inspect_artifact(session, model, format, cost, dim)
     read = read_source(session, model)
     graph, reports = read.graph, list[Any]()
+    passes = choose_passes(read, passes, strict_masks) if strict_masks else passes
     if fused or fusion or passes is not None:
-        from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline, run_pipeline
+        from tfgraph.passes import parse_pipeline, run_pipeline
 
-        pipeline = (read.passes or DEFAULT_PIPELINE) if passes is None else passes
+        pipeline = choose_passes(read, passes)
         graph, reports = run_pipeline(read.graph, parse_pipeline(pipeline))
     shown = read.graph if fusion and not fused and passes is None else graph
     found = _describe(shown, format)

@@ -60,6 +60,10 @@ PassesOption = Annotated[
     str | None,
     typer.Option("--passes", metavar="LIST", help="passes to run, such as simplify,cse,dce"),
 ]
+StrictMasksOption = Annotated[
+    bool,
+    typer.Option("--strict-masks", help="of ONNX: a least number that is added hides no key"),
+]
 
 
 def show_version(wanted: bool) -> None:

@@ -168,6 +168,11 @@ def print_verification(out: Output, outcome: Verification) -> None:
     for sizes in filter(None, outcome.dims):
         out.print(f"  {at_sizes(sizes)}")
     out.rows(rows, right=(1, 2))
+    if outcome.empty_rows:
+        out.print(
+            f"  in {plural(outcome.empty_rows, 'row')} no key is allowed, or they depend on such: "
+            "compared with zeros there"
+        )
 
 
 def peak_bytes(graph: Graph, sizes: Mapping[str, int]) -> int:

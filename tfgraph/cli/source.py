@@ -42,6 +42,19 @@ def read_source(session: Session, spec: str) -> Model:
     return model
 
 
+def choose_passes(model: Model, passes: str | None, strict_masks: bool = False) -> str:
+    """The pipeline asked for, else the model's, else the default; with `strict_masks` rows with no
+    allowed key keep what arithmetic gives them."""
+    from tfgraph.passes import DEFAULT_PIPELINE, RecoverMasks, parse_pipeline
+
+    pipeline = (model.passes or DEFAULT_PIPELINE) if passes is None else passes
+    if not strict_masks:
+        return pipeline
+    strict = RecoverMasks(strict=True)
+    parsed = parse_pipeline(pipeline)
+    return ",".join(str(strict if isinstance(p, RecoverMasks) else p) for p in parsed)
+
+
 def _check_settings(model: Model) -> None:
     """The target and architecture that the file names exist, also where none is compiled for."""
     from tfgraph.backends.base import check_backend_name

@@ -154,16 +154,24 @@ def _of_tables(graph: Graph) -> list[Constraint]:
     masks = {i.value: ones for i in graph.inputs if i.fill is not None and i.fill.kind == "prefix"}
     found: list[Constraint] = []
     for node in graph.nodes:
-        if node.op == "embedding":
-            ids, rows = node.operands[0], node.inputs[1].type.shape[0]
-        elif node.op == "take":
-            ids, rows = node.operands[1], node.inputs[0].type.shape[axis_of(node)]
-        else:
-            continue
-        _, high = range_of(ids, graph.producer, masks)
-        if high is not None and not high.is_const and rows.is_const:
-            found.append(Constraint(high + 1, "<=", rows, node.location))
+        for ids, rows in _lookups(node):
+            _, high = range_of(ids, graph.producer, masks)
+            if high is not None and not high.is_const and rows.is_const:
+                found.append(Constraint(high + 1, "<=", rows, node.location))
     return found
+
+
+def _lookups(node: Node) -> list[tuple[Operand, Dim]]:
+    """The indices that a node reads rows by, with how many rows there are."""
+    match node.op, node.operands:
+        case "embedding", (ids, Value() as table, *_):
+            return [(ids, table.type.shape[0])]
+        case "take", (Value() as table, ids):
+            return [(ids, table.type.shape[axis_of(node)])]
+        case "take_at", (Value() as table, *places):
+            return list(zip(places, table.type.shape, strict=False))
+        case _:
+            return []
 
 
 def pruned(graph: Graph) -> Graph:
