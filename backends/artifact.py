@@ -27,7 +27,7 @@ from tfgraph.ir import Graph
 from tfgraph.passes import PassReport
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.tensors import DTYPES
-from tfgraph.runtime.text import StartStop
+from tfgraph.runtime.text import TokenRules
 from tfgraph.text import print_graph
 
 ALIGNMENT = 64
@@ -41,7 +41,7 @@ def write_artifact(
     target: Target,
     reports: Sequence[PassReport],
     tokenizer: bytes | None = None,
-    generation: StartStop | None = None,
+    generation: TokenRules | None = None,
     no_generation: str | None = None,
     command: Sequence[str] | None = None,
     taps: Collection[str] = (),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.checkpoints import CASES
 from helpers.generating import DECODERS, VOCABULARY, YAML, compiled, model
 from helpers.tolerance import assert_close
 
@@ -354,3 +355,52 @@ def test_logits_that_are_not_finite_give_no_token(options: dict[str, Any], cache
     run = tfgraph.compile(replace(made, weights=weights), "numpy")
     with pytest.raises(TfgraphError, match="no token can be chosen: the model's logits hold NaN"):
         list(run.generate([5, 9], max_tokens=2, cache=cache, **options))
+
+
+def test_tokens_that_are_never_taken() -> None:
+    """By any way of choosing; of the model's own, some not as the first."""
+    run = compiled("learned")
+    free = list(run.generate(PROMPTS[0], max_tokens=6))
+    for options in ({}, {"beams": 3}, {"temperature": 2.0, "seed": 1}):
+        chosen: dict[str, Any] = dict(options)
+        found = list(run.generate(PROMPTS[0], max_tokens=6, suppress=range(4, 40), **chosen))
+        assert set(found) <= {0, 1, 2, 3}
+    every = run.generate(PROMPTS[0], max_tokens=6, suppress=free[:1], check_cache=True)
+    assert free[0] not in list(every)
+    assert every.difference == 0.0
+    before = run.generation
+    try:
+        run.generation = replace(before, suppress_first=(free[0],))
+        assert next(run.generate(PROMPTS[0])) != free[0]
+        assert list(run.generate(PROMPTS[0], max_tokens=6, suppress=())) == free
+    finally:
+        run.generation = before
+    with pytest.raises(TfgraphError, match="suppress holds 40, expected 0 to 39"):
+        run.generate(PROMPTS[0], suppress=[40])
+
+
+def test_what_is_encoded_need_not_be_tokens() -> None:
+    """Sound by the name of its input: with a cache and without, in a batch as alone, by beams."""
+    run = tfgraph.compile(CASES / "whisper", "numpy")
+    sound = np.random.default_rng(0).standard_normal((2, 8, 24)).astype(np.float32)
+    both = run.generate({"input_features": sound}, max_tokens=5, check_cache=True)
+    first, second = zip(*both, strict=True)
+    assert both.difference == 0.0
+    for row, tokens in enumerate((first, second)):
+        alone = {"input_features": sound[row : row + 1]}
+        assert list(run.generate(alone, max_tokens=5)) == list(tokens)
+    ids = np.array([[3]])
+    logits = run(input_features=sound[:1], decoder_input_ids=ids)["logits"][0, -1]
+    assert first[0] == logits.argmax()
+    alone = {"input_features": sound[:1]}
+    assert len(list(run.generate(alone, max_tokens=3, beams=2, check_cache=True))) == 3
+    for given, message in (
+        ([1, 2], "whisper encodes no tokens, but input_features"),
+        ({}, "inputs of the encoder have rows: none"),
+        ({"features": sound}, "features"),
+        ({"input_features": sound[:0]}, "have rows: 0 of input_features"),
+    ):
+        with pytest.raises(TfgraphError, match=message):
+            run.generate(given)  # type: ignore[arg-type]
+    with pytest.raises(TfgraphError, match="is no encoder-decoder: its prompts are tokens"):
+        compiled("learned").generate({"input_features": sound})

@@ -63,6 +63,17 @@ def test_what_was_read_outlives_the_folder_of_the_model_file(tmp_path: Path) -> 
          "{start: 0, stop: [1]}"),
         ("encoder-decoder", {"decoder_start_token_id": 2}, None, "{start: 2}"),
         ("encoder", {"eos_token_id": 2}, None, ""),
+        # What stands in the target before anything is generated: a forced first token, or tokens
+        # at places, up to one that the user chooses.
+        ("encoder-decoder", {"decoder_start_token_id": 2, "forced_bos_token_id": 0}, None,
+         "{start: [2, 0]}"),
+        ("encoder-decoder", {"decoder_start_token_id": 2},
+         {"forced_decoder_ids": [[1, 4], [2, 5], [4, 6]]}, "{start: [2, 4, 5]}"),
+        ("encoder-decoder", {"decoder_start_token_id": 2},
+         {"forced_decoder_ids": [[1, None], [2, 5]]}, "{start: 2}"),
+        ("encoder-decoder", {"bad_words_ids": [[9], [1, 2], [11]]}, None, "{suppress: [9]}"),
+        ("decoder", {"suppress_tokens": [1, 2, 1]}, {"begin_suppress_tokens": [3]},
+         "{suppress: [1, 2], suppress_first: [3]}"),
     ],
 )  # fmt: skip
 def test_where_generation_starts_and_stops(
@@ -100,6 +111,9 @@ def test_what_is_no_id(tmp_path: Path) -> None:
         assert where is not None
         assert (where.file, where.line, where.column) == (str(file), 1, column)
         assert caught.value.message == f"eos_token_id: {message}"
+    file.write_text('{"bad_words_ids": [3]}')
+    with pytest.raises(TfgraphError, match=r"bad_words_ids: expected lists of ids, got \[3\]"):
+        text_keys(read_config(tmp_path), values, str)
     file.write_text("[]")
     with pytest.raises(TfgraphError, match=r"generation_config\.json is not an object"):
         text_keys(read_config(tmp_path), values, str)

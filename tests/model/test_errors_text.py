@@ -9,7 +9,7 @@ from helpers.mistakes import FREE, SMALL, errors_of
 
 from tfgraph.errors import TfgraphError
 from tfgraph.model import read_model
-from tfgraph.runtime.text import StartStop
+from tfgraph.runtime.text import TokenRules
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,9 +79,13 @@ def test_what_is_right(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text('{"model": {}}')
     file = tmp_path / "model.yaml"
     for keys, generation in (
-        ("generation: {start: 8, stop: 3}\n", StartStop(8, (3,))),
-        ("generation: {stop: [3, 4]}\n", StartStop(None, (3, 4))),
-        ("generation: {}\n", StartStop()),
+        ("generation: {start: 8, stop: 3}\n", TokenRules((8,), (3,))),
+        ("generation: {stop: [3, 4]}\n", TokenRules((), (3, 4))),
+        ("generation: {}\n", TokenRules()),
+        (
+            "generation: {start: [8, 1], suppress: 0, suppress_first: [1, 2]}\n",
+            TokenRules((8, 1), (), (0,), (1, 2)),
+        ),
         ("generation: null\n", None),
     ):
         file.write_text(BOTH + keys + "tokenizer: tokenizer.json\n")

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer, models
 import tfgraph
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime import format as layout
-from tfgraph.runtime.text import StartStop, largest_id
+from tfgraph.runtime.text import TokenRules, largest_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,8 @@ def test_the_artifact_holds_the_tokenizer_byte_for_byte(file: Path, artifact: Pa
     assert held == (file.parent / "tokenizer.json").read_bytes()
     manifest = layout.read_manifest(artifact)
     assert "tokenizer.json" in manifest["files"]
-    assert manifest["generation"] == {"start": None, "stop": [299, 7]}
+    rules = {"start": [], "stop": [299, 7], "suppress": [], "suppress_first": []}
+    assert manifest["generation"] == rules
     assert manifest["format"] == 1
 
 
@@ -79,7 +80,7 @@ def test_text_in_and_out_of_what_is_loaded_and_compiled(file: Path, artifact: Pa
     inputs = {"input_ids": np.array([ids])}
     with tfgraph.load(artifact) as loaded:
         for model in (loaded, tfgraph.compile(file, "numpy")):
-            assert model.generation == StartStop(None, (299, 7))
+            assert model.generation == TokenRules((), (299, 7))
             assert model.tokenizer.encode(PROMPT) == ids
             assert model.tokenizer is model.tokenizer
             made = model.tokenize(PROMPT)
@@ -114,7 +115,7 @@ def test_stop_tokens_of_the_artifact_unless_others_are_given(
 
 def test_an_artifact_from_before_there_were_tokenizers(artifact: Path, tmp_path: Path) -> None:
     with tfgraph.load(as_before(artifact, tmp_path / "old.tfgraph")) as model:
-        assert model.generation == StartStop()
+        assert model.generation == TokenRules()
         assert len(list(model.generate([5, 6], max_tokens=4))) == 4
         with pytest.raises(TfgraphError, match="speaker has no tokenizer") as caught:
             model.tokenizer.encode("a")
@@ -153,7 +154,7 @@ def test_texts_of_an_encoder_decoder(tmp_path: Path) -> None:
     """Several are padded behind; the target begins with the start token."""
     file = write_encoder_decoder(tmp_path, "generation: {start: 3, stop: 2}\n")
     model = tfgraph.compile(file, "numpy")
-    assert model.generation == StartStop(3, (2,))
+    assert model.generation == TokenRules((3,), (2,))
     made = model.tokenize(["the cat sat", "the"], prefix="on mat")
     assert {name: array.tolist() for name, array in made.items()} == {
         "input_ids": [[2, 4, 5, 6, 3], [2, 4, 3, 0, 0]],
@@ -165,6 +166,14 @@ def test_texts_of_an_encoder_decoder(tmp_path: Path) -> None:
     free = list(model.generate([2, 4, 3], max_tokens=6, stop=()))
     assert free == list(model.generate([2, 4, 3], max_tokens=6, stop=(), prefix=[3]))
     assert free != list(model.generate([2, 4, 3], max_tokens=6, stop=(), prefix=[0]))
+
+
+def test_a_target_begins_with_several_tokens(tmp_path: Path) -> None:
+    file = write_encoder_decoder(tmp_path, "generation: {start: [3, 5], suppress: 6}\n")
+    model = tfgraph.compile(file, "numpy")
+    assert model.tokenize("the", prefix="on")["decoder_input_ids"].tolist() == [[3, 5, 7]]
+    free = list(model.generate([2, 4, 3], max_tokens=6, stop=()))
+    assert free == list(model.generate([2, 4, 3], max_tokens=6, stop=(), prefix=[3, 5]))
 
 
 def test_texts_of_an_encoder(tmp_path: Path) -> None:

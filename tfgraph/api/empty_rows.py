@@ -79,13 +79,13 @@ class _Stirred(FloatArray):
                 return inner(x.data)
             return x.map(given) if hasattr(x, "map") else x
 
-        result = definition.body(*map(given, operands), **attrs)
+        result: Any = definition.body(*map(given, operands), **attrs)
         if isinstance(result, tuple):
             return tuple(_Stirred(r.data) for r in cast("tuple[FloatArray, ...]", result))
-        data = result.data
+        data: NDArray = result.data
         if definition.name == "softmax":
-            empty = np.isneginf(operands[0].data).all(attrs["axis"], keepdims=True)
-            weights = np.random.default_rng(0).uniform(0.5, 1.0, data.shape)
+            empty: Any = operands[0].empty(attrs["axis"]).data
+            weights = np.random.default_rng(0).random(data.size).reshape(data.shape) + 0.5
             data = np.where(empty, weights, data)
         return _Stirred(data)
 

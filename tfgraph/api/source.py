@@ -19,7 +19,7 @@ from tfgraph.passes import DEFAULT_PIPELINE, IMPORTED_PIPELINE
 from tfgraph.runtime.format import MANIFEST
 from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
-from tfgraph.runtime.text import StartStop
+from tfgraph.runtime.text import TokenRules
 
 if TYPE_CHECKING:
     from tfgraph.model import Model
@@ -42,7 +42,7 @@ class Opened:
     target: Target = Target("cpu")
     functions: Mapping[str, Graph] = field(default_factory=dict[str, Graph])
     tokenizer: Path | None = None
-    generation: StartStop | None = None
+    generation: TokenRules | None = None
     no_generation: str | None = None
     file: str | None = None
     passes: str = DEFAULT_PIPELINE

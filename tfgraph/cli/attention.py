@@ -275,7 +275,7 @@ def _tokens(model: Runnable, request: Request) -> dict[str, list[int]]:
         target = target_ids(model, request.prefix)
     else:
         source = parse_ids(request.ids or "", "--ids")
-        start = [model.generation.start or 0]
+        start = model.generation.target
         target = start if request.prefix is None else parse_ids(request.prefix, "--prefix")
     if not source:
         raise TfgraphError("--text: this text has no tokens")

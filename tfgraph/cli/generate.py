@@ -24,11 +24,15 @@ def generate(
         str | None,
         typer.Option(metavar="TEXT", help="the prompt as text, and text comes out"),
     ] = None,
+    input: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=FILE.npy", help="what an encoder of no tokens encodes"),
+    ] = None,
     prefix: Annotated[
         str | None,
         typer.Option(
             metavar="LIST|TEXT",
-            help="encoder-decoders: the target so far [default: the start token]",
+            help="encoder-decoders: the target so far [default: the start tokens]",
         ),
     ] = None,
     max_tokens: Annotated[int, typer.Option(min=0, metavar="N", help="at most so many")] = 32,
@@ -52,6 +56,10 @@ def generate(
     stop: Annotated[
         str | None,
         typer.Option(metavar="LIST", help="end behind any of these tokens [default: the model's]"),
+    ] = None,
+    suppress: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help="never take any of these tokens [default: the model's]"),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="of what is drawn [default: 0]")
@@ -83,6 +91,7 @@ def generate(
     request = Request(
         ids,
         text,
+        input,
         prefix,
         max_tokens,
         greedy,
@@ -93,6 +102,7 @@ def generate(
         repetition_penalty,
         beams,
         stop,
+        suppress,
         seed,
         chunk,
         cache,

@@ -29,6 +29,7 @@ class Request:
 
     ids: str | None = None
     text: str | None = None
+    input: list[str] | None = None
     prefix: str | None = None
     max_tokens: int = 32
     greedy: bool = False
@@ -39,6 +40,7 @@ class Request:
     repetition_penalty: float | None = None
     beams: int = 1
     stop: str | None = None
+    suppress: str | None = None
     seed: int | None = None
     chunk: int | None = None
     cache: bool = True
@@ -61,8 +63,10 @@ class Request:
                 raise TfgraphError(f"--no-cache has no cache, so it does not go with {option}")
         if self.repetition_penalty is not None:
             given["repetition_penalty"] = self.repetition_penalty
-        if self.stop is not None:
-            given["stop"] = parse_ids(self.stop, "--stop") if self.stop else ()
+        for name in ("stop", "suppress"):
+            tokens: str | None = getattr(self, name)
+            if tokens is not None:
+                given[name] = parse_ids(tokens, f"--{name}") if tokens else ()
         return given | {
             "max_tokens": self.max_tokens,
             "beams": self.beams,
@@ -111,13 +115,17 @@ def generate_artifact(
     out: Output, spec: str, request: Request, threads: int | None, verify_weights: bool
 ) -> int:
     """Load the artifact and print the tokens, or the text, that it generates."""
+    _require_one_prompt(request)
     prompt, options = _given_ids(request), request.options()
     from tfgraph.runtime.model import load
 
     with load(spec, threads=threads, verify_weights=verify_weights) as model:
+        ids: Any
         ids, prefix = prompt or _encoded(model, request)
         generation = model.generate(ids, prefix=prefix, **options)
-        text = None if prompt else model.tokenizer.stream(ids if prefix is None else prefix)
+        text = None
+        if request.text is not None or (request.input and model.tokenizer_json is not None):
+            text = model.tokenizer.stream(ids if prefix is None else prefix)
         start = time.perf_counter()
         tokens, written = _stream(out, _known(out, generation, request), text)
         seconds = time.perf_counter() - start
@@ -126,7 +134,7 @@ def generate_artifact(
         "steps": generation.steps,
         "prefill_lengths": generation.prefills,
     }
-    if request.text is not None:
+    if text is not None:
         found["text"] = written
     if generation.difference is not None:
         finite = math.isfinite(generation.difference)
@@ -160,11 +168,18 @@ def _counted(tokens: int, seconds: float) -> str:
     return f"{plural(tokens, 'token')} in {seconds:.2f} s, {rate:.4g} tokens/s"
 
 
+def _require_one_prompt(request: Request) -> None:
+    """Raise TfgraphError unless the prompt is given, and in one way."""
+    ways = {"--ids": request.ids, "--text": request.text, "--input": request.input}
+    given = [option for option, value in ways.items() if value is not None]
+    if len(given) != 1:
+        wrong = f"{' and '.join(given)} are both given" if given else "a prompt is missing"
+        hint = "--ids 5,6,7, or --text of a model that has a tokenizer"
+        raise TfgraphError(wrong, hint=hint)
+
+
 def _given_ids(request: Request) -> tuple[list[int], list[int] | None] | None:
-    """The prompt and the target so far, where they are given as ids; None for a text."""
-    if (request.ids is None) == (request.text is None):
-        wrong = "a prompt is missing" if request.ids is None else "--ids and --text are both given"
-        raise TfgraphError(wrong, hint="--ids 5,6,7, or --text of a model that has a tokenizer")
+    """The prompt and the target so far, where they are given as ids; None where not."""
     if request.ids is None:
         return None
     prefix = request.prefix
@@ -172,10 +187,18 @@ def _given_ids(request: Request) -> tuple[list[int], list[int] | None] | None:
     return ids, None if prefix is None else parse_ids(prefix, "--prefix")
 
 
-def _encoded(model: Model, request: Request) -> tuple[list[int], list[int] | None]:
-    """The same of texts; of an encoder-decoder the target begins with the start token."""
+def _encoded(model: Model, request: Request) -> tuple[Any, list[int] | None]:
+    """The same of a text, or of the encoder's inputs; of an encoder-decoder the target begins with
+    the start tokens."""
     from tfgraph.runtime.tokens import target_ids
 
+    if request.input is not None:
+        from tfgraph.cli.inputs import read_inputs
+
+        encode = model.functions.get("encode")
+        if encode is None:
+            raise TfgraphError(f"{model.name} has no encoder: --input is not for it")
+        return read_inputs(request.input, encode.inputs), target_ids(model, request.prefix)
     ids = model.tokenizer.encode(request.text or "")
     if not ids:
         raise TfgraphError("--text: this text has no tokens")

@@ -66,8 +66,9 @@ def run_parser() -> argparse.ArgumentParser:
 def generate_parser() -> argparse.ArgumentParser:
     """The options of `generate`."""
     made = parser()
-    for text in ("--ids", "--text", "--prefix", "--stop"):
+    for text in ("--ids", "--text", "--prefix", "--stop", "--suppress"):
         made.add_argument(text)
+    made.add_argument("--input", action="append")
     for number in ("--temperature", "--top-p", "--min-p", "--repetition-penalty"):
         made.add_argument(number, type=float)
     made.add_argument("--top-k", type=int)

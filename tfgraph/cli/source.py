@@ -45,14 +45,14 @@ def read_source(session: Session, spec: str) -> Model:
 def choose_passes(model: Model, passes: str | None, strict_masks: bool = False) -> str:
     """The pipeline asked for, else the model's, else the default; with `strict_masks` rows with no
     allowed key keep what arithmetic gives them."""
-    from tfgraph.passes import DEFAULT_PIPELINE, RecoverMasks, parse_pipeline
+    from tfgraph.passes import DEFAULT_PIPELINE, parse_pipeline
 
     pipeline = (model.passes or DEFAULT_PIPELINE) if passes is None else passes
     if not strict_masks:
         return pipeline
-    strict = RecoverMasks(strict=True)
     parsed = parse_pipeline(pipeline)
-    return ",".join(str(strict if isinstance(p, RecoverMasks) else p) for p in parsed)
+    lenient, strict = "recover-masks", "recover-masks{strict=true}"
+    return ",".join(strict if p.name == lenient else str(p) for p in parsed)
 
 
 def _check_settings(model: Model) -> None:

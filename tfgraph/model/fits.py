@@ -289,18 +289,18 @@ def _check_generation(spec: HighLevel) -> Iterator[Problem]:
     if spec.vocabulary is None:
         yield Problem(("generation",), "needs vocabulary", ("generation", "vocabulary"))
         return
-    if given.start is not None and spec.kind == "decoder":
+    if given.start and spec.kind == "decoder":
         yield Problem(
             ("generation", "start"),
             "a decoder starts with its prompt",
             ("generation", "kind"),
             "a start token before a prompt is the tokenizer's to put there",
         )
-    stops = [(("generation", "stop", i), token) for i, token in enumerate(given.stop)]
-    for path, token in [(("generation", "start"), given.start), *stops]:
-        if token is not None and token >= spec.vocabulary:
-            wanted = f"{token} is no token, expected at most {spec.vocabulary - 1}"
-            yield Problem(path, wanted, ("generation", "vocabulary"))
+    for key, tokens in given:
+        for i, token in enumerate(tokens):
+            if token >= spec.vocabulary:
+                wanted = f"{token} is no token, expected at most {spec.vocabulary - 1}"
+                yield Problem(("generation", key, i), wanted, ("generation", "vocabulary"))
 
 
 def _check_symbols(spec: HighLevel) -> Iterator[Problem]:

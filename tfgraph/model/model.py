@@ -6,7 +6,7 @@ May import: the other files of this package, weights, ir, errors.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from tfgraph.model.generate import build_functions, why_not
 from tfgraph.model.limits import check_sizes
 from tfgraph.model.read import read_document
 from tfgraph.model.schema import FreeForm, HighLevel
-from tfgraph.runtime.text import StartStop
+from tfgraph.runtime.text import TokenRules
 from tfgraph.weights import Checkpoint, Seeded, Weights
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Model:
     locations: Mapping[str, Location] = field(default_factory=lambda: dict[str, Location]())
     functions: Mapping[str, Graph] = field(default_factory=lambda: dict[str, "Graph"]())
     tokenizer: Path | None = None
-    generation: StartStop | None = None
+    generation: TokenRules | None = None
     no_generation: str | None = None
 
     @property
@@ -111,7 +111,9 @@ def read_model(path: str | Path, text: str | None = None) -> Model:
         graph, file, key = build_graph(spec, document, name), spec.weights, "weights"
         functions, no_generation = build_functions(spec, document, name), why_not(spec)
         if spec.generation is not None:
-            generation = StartStop(spec.generation.start, tuple(spec.generation.stop))
+            generation = TokenRules(
+                *(tuple(getattr(spec.generation, f.name)) for f in fields(TokenRules))
+            )
     check_sizes(graph, spec, document, seeded=file is None)
     return Model(
         graph=graph,

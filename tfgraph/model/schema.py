@@ -244,14 +244,21 @@ def _several(value: Any) -> Any:
     return [value] if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-class Generation(Strict):
-    """The token that the target of an encoder-decoder starts with, and those behind which
-    generation ends."""
+Tokens = Annotated[
+    list[Token],
+    BeforeValidator(_several, json_schema_input_type=list[Token] | Token),
+    Field(default_factory=lambda: list[int]()),
+]
 
-    start: Token | None = None
-    stop: Annotated[
-        list[Token], BeforeValidator(_several, json_schema_input_type=list[Token] | Token)
-    ] = Field(default_factory=lambda: list[int]())
+
+class Generation(Strict):
+    """The tokens that the target of an encoder-decoder starts with, those behind which generation
+    ends, and those that it never takes, or not as the first."""
+
+    start: Tokens
+    stop: Tokens
+    suppress: Tokens
+    suppress_first: Tokens
 
 
 Symbols = Annotated[dict[str, Symbol], Field(default_factory=dict)]

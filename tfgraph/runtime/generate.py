@@ -15,7 +15,14 @@ import numpy as np
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.beams import search
-from tfgraph.runtime.prompts import prompts_of, require_count, stop_of, target_of
+from tfgraph.runtime.prompts import (
+    arrays_of,
+    prompts_of,
+    require_count,
+    taken_of,
+    target_of,
+    tokens_of,
+)
 from tfgraph.runtime.sampling import GREEDY, Sampling, draw, probabilities
 from tfgraph.runtime.source import Cached, Source, Uncached, apart, encode, step_of
 
@@ -23,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from tfgraph.runtime.runnable import Runnable
+    from tfgraph.runtime.source import Encoded
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,11 +48,13 @@ class Generation:
     def __init__(
         self,
         model: Runnable,
-        ids: Sequence[int] | Sequence[Sequence[int]],
+        ids: Sequence[int] | Sequence[Sequence[int]] | dict[str, Array],
         *,
         max_tokens: int,
         sampling: Sampling = GREEDY,
         stop: Collection[int] = (),
+        suppress: Collection[int] = (),
+        suppress_first: Collection[int] = (),
         seed: int = 0,
         beams: int = 1,
         cache: bool = True,
@@ -62,15 +72,22 @@ class Generation:
         ):
             if got is not None:
                 require_count(name, got, least)
-        prompts, self._several = prompts_of(ids)
+        self._sources: Encoded | None = None
+        prompts: list[list[int]] = []
+        if isinstance(ids, dict):
+            self._sources, count = arrays_of(model, ids)
+            self._several = count > 1
+        else:
+            prompts, self._several = prompts_of(ids)
+            count = len(prompts)
+            self._sources = prompts if "encode" in model.functions else None
         if beams > 1:
-            _require_one_that_is_plain(prompts, sampling)
-        self._sources = prompts if "encode" in model.functions else None
+            _require_one_that_is_plain(count, sampling)
         if prefix is not None and self._sources is None:
             raise TfgraphError(f"{model.name} is no encoder-decoder: it has no prefix")
         self._prompts = prompts
-        if self._sources:
-            self._prompts = [target_of(model, step, prefix)] * len(prompts)
+        if self._sources is not None:
+            self._prompts = [target_of(model, step, prefix)] * count
         longest, high = max(map(len, self._prompts)), step.symbols["end"].high
         if longest > high:
             raise TfgraphError(
@@ -78,8 +95,11 @@ class Generation:
             )
         self._max_tokens = min(max_tokens, high + 1 - longest)  # the last new token is not fed
         self._cut = self._max_tokens < max_tokens
-        self._sampling, self._stop, self._beams = sampling, stop_of(stop), beams
+        self._sampling, self._stop, self._beams = sampling, tokens_of(stop, "stop"), beams
         self._seed = seed
+        never = taken_of(step, suppress, "suppress")
+        self._never = sorted(never)
+        self._never_first = sorted(never | taken_of(step, suppress_first, "suppress_first"))
         self.steps = 0
         self.out_of_positions = False
         self.on_step: Callable[[], None] = lambda: None
@@ -87,7 +107,7 @@ class Generation:
         self._source: Source
         self._check = Uncached(model, self._sources) if check_cache else None
         if cache:
-            encoded = encode(model, self._sources) if self._sources else {}
+            encoded = {} if self._sources is None else encode(model, self._sources)
             self._source = Cached(model, encoded, chunk)
         else:
             self._source = Uncached(model, self._sources)
@@ -100,12 +120,17 @@ class Generation:
         return next(self._tokens)
 
     def feed(self, rows: Sequence[Sequence[int]]) -> Array:
-        """The logits behind these further tokens; compared, where that is asked for."""
+        """The logits behind these further tokens, minus infinity of those that are never taken;
+        compared, where that is asked for."""
         self.steps += 1
         logits = self._source.feed(rows)
         if self._check is not None:
             self.difference = max(self.difference or 0.0, apart(logits, self._check.feed(rows)))
         self.on_step()
+        never = self._never_first if self.steps == 1 else self._never
+        if never:
+            logits = logits.copy()
+            logits[:, never] = -np.inf
         return logits
 
     def reorder(self, rows: Sequence[int]) -> None:
@@ -150,10 +175,10 @@ class Generation:
         return self._source.prefills
 
 
-def _require_one_that_is_plain(prompts: Sequence[object], sampling: Sampling) -> None:
+def _require_one_that_is_plain(prompts: int, sampling: Sampling) -> None:
     """Raise TfgraphError for what beams do not take."""
-    if len(prompts) > 1:
-        raise TfgraphError(f"beams are for one prompt, and these are {len(prompts)}")
+    if prompts > 1:
+        raise TfgraphError(f"beams are for one prompt, and these are {prompts}")
     names = [f.name for f in fields(sampling)]
     others = [name for name in names if getattr(sampling, name) != getattr(GREEDY, name)]
     if others:

@@ -18,7 +18,7 @@ from tfgraph.runtime.cores import cpu_flags
 from tfgraph.runtime.function import Code, Function, Loaded
 from tfgraph.runtime.jit import Program
 from tfgraph.runtime.tensors import map_tensors
-from tfgraph.runtime.text import StartStop
+from tfgraph.runtime.text import TokenRules
 
 log = logging.getLogger("tfgraph")
 
@@ -50,7 +50,7 @@ class Model(Function):
         verification = self.manifest.get("verification")  # absent while it is verified
         if verification is not None and verification["ok"] is False:
             log.warning("%s failed its verification: %s", self.path, verification["reason"])
-        self.generation = StartStop.of(self.manifest.get("generation"))
+        self.generation = TokenRules.of(self.manifest.get("generation"))
         self.no_generation = self.manifest.get("no_generation")
         files: dict[str, str] = self.manifest["files"]
         objects: list[bytes] = []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,22 +28,37 @@ def prompts_of(ids: Any) -> tuple[list[list[int]], bool]:
     return [_row(row, "ids") for row in (ids if several else [ids])], several
 
 
-def stop_of(stop: Any) -> set[int]:
-    """The tokens that end it, if any. Raises TfgraphError for what is no integer."""
-    return set(_row(stop, "stop", least=0))
-
-
 def target_of(model: Runnable, step: Runnable, prefix: Any) -> list[int]:
-    """The target so far: `prefix`, or where that is None the model's start token. Raises
+    """The target so far: `prefix`, or where that is None the model's start tokens. Raises
     TfgraphError for an id out of range too, by the name that it was given by: the step calls all
     tokens `input_ids`."""
-    what = "the start token" if prefix is None else "prefix"
-    target = _row([model.generation.start or 0] if prefix is None else prefix, what)
-    limit = next(port.limit for port in step.inputs if port.name == "input_ids")
-    for token in target:
-        if isinstance(limit, int) and not 0 <= token < limit:
-            raise TfgraphError(f"{what} holds {token}, expected 0 to {limit - 1}")
-    return target
+    what = "the start" if prefix is None else "prefix"
+    target = _row(model.generation.target if prefix is None else prefix, what)
+    return _in_range(step, target, what)
+
+
+def taken_of(step: Runnable, tokens: Any, what: str) -> set[int]:
+    """Tokens that a model takes, perhaps none. Raises TfgraphError for others."""
+    return set(_in_range(step, _row(tokens, what, least=0), what))
+
+
+def arrays_of(model: Runnable, given: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """The inputs of a model's encoder by name, and of how many rows they are. Raises TfgraphError
+    for a model that has no encoder, and where there are no rows, or not as many in each."""
+    if "encode" not in model.functions:
+        raise TfgraphError(f"{model.name} is no encoder-decoder: its prompts are tokens")
+    arrays = {name: np.asarray(array) for name, array in given.items()}
+    counts = {name: array.shape[0] if array.ndim else 0 for name, array in arrays.items()}
+    rows = set(counts.values())
+    if len(rows) != 1 or not all(rows):
+        shown = ", ".join(f"{n} of {name}" for name, n in counts.items()) or "none"
+        raise TfgraphError(f"inputs of the encoder have rows: {shown}; expected as many in each")
+    return arrays, rows.pop()
+
+
+def tokens_of(tokens: Any, what: str) -> set[int]:
+    """Tokens of an option, perhaps none. Raises TfgraphError for what is no integer."""
+    return set(_row(tokens, what, least=0))
 
 
 def require_count(name: str, got: Any, least: int) -> None:
@@ -52,6 +67,14 @@ def require_count(name: str, got: Any, least: int) -> None:
         raise TfgraphError(f"{name} is {got!r:.40}, expected an integer")
     if got < least:
         raise TfgraphError(f"{name} is {got}, expected at least {least}")
+
+
+def _in_range(step: Runnable, tokens: list[int], what: str) -> list[int]:
+    limit = next(port.limit for port in step.inputs if port.name == "input_ids")
+    for token in tokens:
+        if isinstance(limit, int) and not 0 <= token < limit:
+            raise TfgraphError(f"{what} holds {token}, expected 0 to {limit - 1}")
+    return tokens
 
 
 def _row(ids: Any, what: str, least: int = 1) -> list[int]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.examples import example
 from tfgraph.runtime.inputs import check_dims
-from tfgraph.runtime.text import StartStop, Tokenizer
+from tfgraph.runtime.text import Tokenizer, TokenRules
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ class Runnable(ABC):
     symbols: Mapping[str, SymbolRange]
     functions: Mapping[str, Runnable] = MappingProxyType({})
     """The other functions of the model, such as `step` of one that generates."""
-    generation: StartStop = StartStop()
+    generation: TokenRules = TokenRules()
     """Where generation starts and stops, unless `generate` is told otherwise."""
     no_generation: str | None = None
     """Why it does not generate, where that is known."""
@@ -120,13 +120,13 @@ class Runnable(ABC):
         batch: int = 1,
         *,
         first: Sequence[int] | None = None,
-        sources: Sequence[Sequence[int]] | None = None,
+        sources: Sequence[Sequence[int]] | dict[str, Array] | None = None,
     ) -> State:
         """What `generate` keeps between steps, to be fed by hand: see `tfgraph.runtime.state`.
 
         The `first` tokens of each row are padding, whatever they are. `sources` are those of an
-        encoder-decoder, a list of tokens for each row. Raises TfgraphError where the model does not
-        generate.
+        encoder-decoder, a list of tokens for each row, or its encoder's inputs by name.
+        Raises TfgraphError where the model does not generate.
         """
         from tfgraph.runtime.source import new_state
 
@@ -134,7 +134,7 @@ class Runnable(ABC):
 
     def generate(
         self,
-        ids: Sequence[int] | Sequence[Sequence[int]],
+        ids: Sequence[int] | Sequence[Sequence[int]] | dict[str, Array],
         *,
         max_tokens: int = 32,
         temperature: float = 0.0,
@@ -144,6 +144,7 @@ class Runnable(ABC):
         repetition_penalty: float = 1.0,
         beams: int = 1,
         stop: Collection[int] | None = None,
+        suppress: Collection[int] | None = None,
         seed: int = 0,
         cache: bool = True,
         check_cache: bool = False,
@@ -156,8 +157,10 @@ class Runnable(ABC):
         For several prompts, each token is a list with one for each, None for those that have ended.
         Temperature 0 takes the likeliest token; else one is drawn, of those that `top_k`, `top_p`
         and `min_p` leave, see `tfgraph.runtime.sampling`. More than one beam gives the tokens of
-        the best when it is known. Of an encoder-decoder, `ids` are the source and `prefix` the
-        target so far, by default the model's start token, or 0. `cache=False` computes all tokens
+        the best when it is known. Tokens in `suppress` are never taken, by default those that the
+        model file says. Of an encoder-decoder, `ids` are the source, or arrays for the inputs of
+        its encoder by name, a row each, and `prefix` is the target so far, by default the model's
+        start tokens, or 0. `cache=False` computes all tokens
         anew at each step, `check_cache` both ways (see `Generation.difference`); prompts are fed in
         pieces of `chunk` tokens. Raises TfgraphError for a model that does not generate, an id out
         of range, or an option that makes no sense.
@@ -172,6 +175,8 @@ class Runnable(ABC):
             sampling=Sampling(temperature, top_k, top_p, min_p, repetition_penalty),
             beams=beams,
             stop=self.generation.stop if stop is None else stop,
+            suppress=self.generation.suppress if suppress is None else suppress,
+            suppress_first=self.generation.suppress_first if suppress is None else (),
             seed=seed,
             cache=cache,
             check_cache=check_cache,

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
     Rows = Sequence[Sequence[int]]
+    Encoded = Rows | dict[str, Array]
+    """What an encoder-decoder encodes: tokens, or its encoder's inputs by name."""
 
 
 class Source(Protocol):
@@ -84,7 +86,7 @@ class Cached:
 class Uncached:
     """The whole model on all tokens of each row, each row alone: nothing is kept or padded."""
 
-    def __init__(self, model: Runnable, sources: Rows | None) -> None:
+    def __init__(self, model: Runnable, sources: Encoded | None) -> None:
         """`sources` are those of an encoder-decoder, a row each."""
         self.prefills = list[int]()
         self._model = model
@@ -101,15 +103,19 @@ class Uncached:
     def reorder(self, rows: Sequence[int]) -> None:
         """The same of the rows."""
         self._seen = [self._seen[row] for row in rows]
-        self._sources = self._sources and [self._sources[row] for row in rows]
+        if self._sources is not None:
+            self._sources = _chosen(self._sources, rows)
 
     def _last(self, i: int, row: Sequence[int]) -> Array:
         ids = np.array([row], np.int64)
         given: dict[str, Any] = {"input_ids": ids}
-        if self._sources is not None:
+        if isinstance(self._sources, dict):
+            given = {name: array[i : i + 1] for name, array in self._sources.items()}
+            given["decoder_input_ids"] = ids
+        elif self._sources is not None:
             given = {"input_ids": np.array([self._sources[i]], np.int64), "decoder_input_ids": ids}
         names = {port.name for port in self._model.inputs}
-        if "attention_mask" in names:
+        if "attention_mask" in names - given.keys():
             given["attention_mask"] = np.ones_like(given["input_ids"])
         if "token_type_ids" in names:
             given["token_type_ids"] = np.zeros_like(ids)
@@ -128,8 +134,15 @@ def step_of(model: Runnable) -> Runnable:
     return model.functions["step"]
 
 
+def _chosen(sources: Encoded, rows: Sequence[int]) -> Encoded:
+    """Some rows of what is encoded."""
+    if isinstance(sources, dict):
+        return {name: array[list(rows)] for name, array in sources.items()}
+    return [sources[row] for row in rows]
+
+
 def new_state(
-    model: Runnable, batch: int, first: Sequence[int] | None, sources: Rows | None
+    model: Runnable, batch: int, first: Sequence[int] | None, sources: Encoded | None
 ) -> State:
     """See `Runnable.new_state`."""
     step = step_of(model)
@@ -139,12 +152,18 @@ def new_state(
     return State(step, batch, first, None if sources is None else encode(model, sources))
 
 
-def encode(model: Runnable, sources: Rows) -> dict[str, Array]:
+def encode(model: Runnable, sources: Encoded) -> dict[str, Array]:
     """What each step reads of the sources, shorter ones padded behind; the mask of that with it.
 
-    Raises TfgraphError where lengths differ and the model has no mask for them.
+    Raises TfgraphError where lengths differ and the model has no mask for them, and where an input
+    by name is missing or does not fit.
     """
     function = model.functions["encode"]
+    if isinstance(sources, dict):
+        named: dict[str, Any] = sources
+        mask = {name: array for name, array in named.items() if name == "attention_mask"}
+        return function(**named) | mask
+    _require_tokens(function)
     masked = any(port.name == "attention_mask" for port in function.inputs)
     lengths = [len(source) for source in sources]
     longest = max(lengths)
@@ -160,3 +179,12 @@ def encode(model: Runnable, sources: Rows) -> dict[str, Array]:
         given["attention_mask"] = (np.arange(longest) < np.array(lengths)[:, None]).astype(np.int64)
     made = function(**given)
     return {**made, "attention_mask": given["attention_mask"]} if masked else made
+
+
+def _require_tokens(encode: Runnable) -> None:
+    names = [port.name for port in encode.inputs]
+    if "input_ids" not in names:
+        raise TfgraphError(
+            f"{encode.name} encodes no tokens, but {', '.join(names)}",
+            hint="give it by name: an array in Python, --input NAME=FILE.npy",
+        )

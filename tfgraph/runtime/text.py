@@ -14,7 +14,7 @@ standard library, errors.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.errors import MissingTool, TfgraphError
@@ -27,21 +27,31 @@ _UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are no whole character
 
 
 @dataclass(frozen=True)
-class StartStop:
-    """The token that a decoder's target starts with, of an encoder-decoder, and the tokens behind
-    which generation ends."""
+class TokenRules:
+    """The tokens that the target of an encoder-decoder starts with, those behind which generation
+    ends, and those that it never takes, or not as the first."""
 
-    start: int | None = None
+    start: tuple[int, ...] = ()
     stop: tuple[int, ...] = ()
+    suppress: tuple[int, ...] = ()
+    suppress_first: tuple[int, ...] = ()
+
+    @property
+    def target(self) -> list[int]:
+        """What the target starts with: token 0 where nothing says."""
+        return list(self.start) or [0]
 
     @classmethod
-    def of(cls, entry: Mapping[str, Any] | None) -> StartStop:
-        """That of a manifest's entry, which artifacts need not have."""
-        return cls() if entry is None else cls(entry["start"], tuple(entry["stop"]))
+    def of(cls, entry: Mapping[str, Any] | None) -> TokenRules:
+        """Those of a manifest's entry, which artifacts need not have, nor all its keys."""
+        given = dict(entry or {})
+        if not isinstance(given.get("start", []), list):  # as older artifacts name it
+            given["start"] = [] if given["start"] is None else [given["start"]]
+        return cls(*(tuple(given.get(f.name, ())) for f in fields(cls)))
 
     def to_json(self) -> dict[str, Any]:
         """The manifest's entry."""
-        return {"start": self.start, "stop": list(self.stop)}
+        return {f.name: list(getattr(self, f.name)) for f in fields(self)}
 
 
 def largest_id(data: bytes) -> int | None:

@@ -58,6 +58,6 @@ def text_inputs(
 
 
 def target_ids(model: Runnable, prefix: str | None) -> list[int]:
-    """The target so far of an encoder-decoder: its start token, and the tokens of a text."""
+    """The target so far of an encoder-decoder: its start tokens, and those of a text."""
     begun = [] if prefix is None else model.tokenizer.encode(prefix, special=False)
-    return [model.generation.start or 0, *begun]
+    return [*model.generation.target, *begun]
