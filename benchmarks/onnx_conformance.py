@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SHAPES = {
     *("axes", "axis", "shape", "repeats", "starts", "ends", "steps", "split", "k", "K", "depth"),
-    *("start", "limit", "delta", "ratio", "training_mode", "size"),
+    *("start", "limit", "delta", "ratio", "training_mode", "size", "roi", "scales", "sizes"),
 }
 """Names, in ONNX's signatures, of inputs that say shapes, or what is computed."""
 
@@ -44,6 +44,7 @@ REASONS = {
     "sizes are at least 1": "an empty tensor, which the IR does not have",
     "is no tensor": "a sequence or an optional value, which the IR does not have",
     "dropout of training": "training, which is out of scope",
+    "in training is not supported": "training, which is out of scope",
     "a remainder of floats": "a remainder of floats, which no op of the IR computes",
     "functions cannot be inlined": "functions that onnx.inliner does not inline",
 }

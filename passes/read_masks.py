@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.ir import DType, Exact, Value, as_dim
 from tfgraph.ir import mask as masks
 from tfgraph.ops import Traced, current, logical_not
-from tfgraph.passes.positions import Affine, affine
+from tfgraph.ops.positions import Affine, affine
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,33 +46,70 @@ class Reader:
         node = self._bare(value)
         if node is None:
             return None
-        if self._is_zero(value):
+        if self.is_zero(value):
             return []
         if node.op == "where":
             condition, yes, no = node.inputs
-            if self._is_zero(yes) and self.hides(no):
+            if self.is_zero(yes) and self.hides(no):
                 return self.allowed(condition, scores)
-            if self._is_zero(no) and self.hides(yes):
+            if self.is_zero(no) and self.hides(yes):
                 return self.allowed(opposite(condition), scores)
+            if self.hides(yes):
+                return self._padded(condition, no, scores)
         if node.op == "mul":
             return self._scaled(node, scores)
         return None
 
     def _scaled(self, node: Node, scores: TensorType) -> list[Mask] | None:
-        """(1 - keep) * -10000, of a keep of 0 and 1 that was an integer or a bool."""
-        factor = next((o for o in node.operands if isinstance(o, Exact)), None)
-        if factor is None or float(factor) > SENTINEL:
+        """(1 - keep) * -10000, of a keep of 0 and 1 that was an integer or a bool; or hide times
+        that, of a hide that was a bool."""
+        for factor, value in (node.operands, node.operands[::-1]):
+            number = self._constant(factor) if isinstance(factor, Value) else factor
+            if isinstance(number, Exact) and float(number) <= SENTINEL and isinstance(value, Value):
+                return self._hiding(value, scores)
+        return None
+
+    def _hiding(self, value: Value, scores: TensorType) -> list[Mask] | None:
+        """The masks that floats of 0 and 1 are where 1 hides: 1 - keep, or a bool."""
+        inner = self._bare(value)
+        if inner is None:
             return None
-        inner = self._bare(node.inputs[0])
-        if inner is None or inner.op != "sub" or inner.operands[0] != _TRUE:
+        if inner.op == "cast" and inner.inputs[0].type.dtype == DType.bool_:
+            return self.allowed(opposite(inner.inputs[0]), scores)
+        if inner.op != "sub" or inner.operands[0] != _TRUE:
             return None
-        keep = self._bare(inner.inputs[0])
-        if keep is None or keep.op != "cast" or keep.inputs[0].type.dtype.is_float:
+        return self._kept(inner.inputs[0], scores)
+
+    def _padded(self, condition: Value, added: Value, scores: TensorType) -> list[Mask] | None:
+        """where(added + keep == 0, -3e38, added): hidden is what `added` hides, and where it does
+        not, what a keep of 0 and 1 does."""
+        same = self._bare(condition)
+        if same is None or same.op != "equal" or same.operands[1] != Exact(Fraction(0)):
             return None
-        source = Traced(current(), keep.inputs[0])
-        if source.dtype != DType.bool_:
-            return self._keys(source.value, scores)
-        return self.allowed(source.value, scores)
+        total = self._bare(same.inputs[0])
+        if total is None or total.op != "add" or added not in total.inputs:
+            return None
+        hidden = self.hidden(added, scores)
+        kept = self._kept(next((v for v in total.inputs if v != added), added), scores)
+        return None if hidden is None or kept is None else [*hidden, *kept]
+
+    def _kept(self, keep: Value, scores: TensorType) -> list[Mask] | None:
+        """The masks that floats of 0 and 1 are, which were integers or bools; 1 is to be seen."""
+        if self._constant(keep) == _TRUE:
+            return []
+        node = self._bare(keep)
+        if node is None:
+            return None
+        if node.op != "cast":  # the integers became floats before they got the axes of scores
+            keys = self._keys(keep, scores) or ()
+            whole = all(isinstance(m, masks.Padding) and m.keep.type.dtype.is_int for m in keys)
+            return list(keys) if keys and whole else None
+        source = node.inputs[0]
+        if source.type.dtype.is_float:
+            return None
+        if source.type.dtype != DType.bool_:
+            return self._keys(source, scores)
+        return self.allowed(source, scores)
 
     def allowed(self, condition: Value, scores: TensorType) -> list[Mask]:
         """The masks whose intersection a condition is."""
@@ -174,9 +211,9 @@ class Reader:
         return None
 
     def _integer(self, value: Value) -> Value:
-        """The integers that a bool mask was made of: not 0 is true."""
+        """The integers that a bool mask was made of, or one of floats: not 0 is true."""
         node = self.producer.get(value)
-        if node is not None and node.op == "cast" and node.output.type.dtype == DType.bool_:
+        if node is not None and node.op == "cast" and not node.output.type.dtype.is_int:
             source = node.inputs[0]
             return source if source.type.dtype.is_int else value
         return value
@@ -195,11 +232,15 @@ class Reader:
         return node
 
     def _constant(self, value: Value) -> Exact | None:
-        node = self._bare(value)
+        """The number that a value repeats, under whatever shape."""
+        node = self.producer.get(value)
+        while node is not None and node.op in ("reshape", "broadcast_to"):
+            node = self.producer.get(node.inputs[0])
         number = None if node is None or node.op != "full" else node.attrs["value"]
         return number if isinstance(number, Exact) else None
 
-    def _is_zero(self, value: Value) -> bool:
+    def is_zero(self, value: Value) -> bool:
+        """Whether a value is 0 everywhere."""
         number = self._constant(value)
         return number is not None and not number.factor
 

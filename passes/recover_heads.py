@@ -78,6 +78,19 @@ def unfold_sum(a: Any, t: Any, folded_a: Node, out: Node) -> Any:
     return reshape(add(a, reshape(t, shape=(*first, *t.shape[1:]))), shape=out.output.type.shape)
 
 
+@rule(
+    call("reshape", call("transpose", _A, attrs={"perm": (0, 2, 1)}, shared=True), name="out"),
+    near=_SILENT,
+)
+def unfold_transposed(a: Any, folded_a: Node, out: Node) -> Any:
+    """The transposed keys of folded heads, as heads again -> of heads."""
+    _check_folds(folded_a)
+    turned = transpose(a, perm=(0, 1, 3, 2))
+    if turned.type != out.output.type:
+        raise NoMatch
+    return turned
+
+
 def _scaled(x: str) -> Any:
     return call(("mul", "div"), var(x), const("c"), name="scale", shared=True)
 
@@ -121,6 +134,7 @@ class RecoverHeads(RulePass):
     name = "recover-heads"
     rules: ClassVar[list[Rule]] = [
         unfold_scores,
+        unfold_transposed,
         unfold_product,
         unfold_scaled,
         unfold_sum,

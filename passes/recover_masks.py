@@ -5,8 +5,9 @@ where that is from positions. What is understood becomes `causal`, `window`, `pa
 that is not becomes `dense`, and a tensor that is added stays one, as `bias`.
 
 Reading the least number as minus infinity keeps every value but those of rows with no allowed key,
-which become zeros: such a rewrite is reported as `changes-empty-rows`. With `strict` the arithmetic
-stays as it is, and the sum is a bias.
+which become zeros: such a rewrite is reported as `changes-empty-rows`. A guard that puts zeros for
+the NaN of such rows is then needless; without it a NaN of the scores themselves stays NaN. With
+`strict` the arithmetic stays as it is, and the sum is a bias.
 """
 
 from __future__ import annotations
@@ -118,6 +119,25 @@ def bias_changes_empty_rows(scores: Any, m: Mask, match: Match) -> Any:
     return _applied(scores, parts)
 
 
+@rule(
+    call(
+        "where",
+        call("logical_not", call("equal", var("p"), var("p"))),
+        var("zero"),
+        var("p"),
+        why="expected where(isnan(p), 0, p)",
+    ),
+    near=_SILENT,
+    reads="a softmax's NaN as a row that may attend to nothing",
+)
+def guard_changes_nan_rows(p: Any, zero: Any, match: Match) -> Any:
+    """where(isnan(p), 0, p) -> p, where p is a softmax, which gives zeros for an empty row."""
+    node = match.makers.get(p.value)
+    if node is None or node.op != "softmax" or not Reader(match.makers).is_zero(zero.value):
+        raise NoMatch
+    return p
+
+
 def _applied(scores: Any, parts: list[Mask]) -> Any:
     """The scores under the masks, which may be none."""
     if not parts:
@@ -208,7 +228,14 @@ class RecoverMasks(RulePass):
     """Sums and choices before a softmax become masks."""
 
     name = "recover-masks"
-    rules: ClassVar[list[Rule]] = [_hidden, _added, _filled, _structure, bias_changes_empty_rows]
+    rules: ClassVar[list[Rule]] = [
+        _hidden,
+        _added,
+        _filled,
+        _structure,
+        bias_changes_empty_rows,
+        guard_changes_nan_rows,
+    ]
     strict: bool = False
     """Whether the arithmetic of rows with no allowed key stays as it is."""
 

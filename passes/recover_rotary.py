@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfgraph.ir import Value, as_dim
 from tfgraph.ops import Traced, merge_heads, reshape, rotary, slice_, split_heads
+from tfgraph.ops.positions import Affine, affine
 from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.positions import Affine, affine
 from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import drop_no_op, drop_transpose, merge_reshapes, merge_transposes
 

@@ -13,7 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 NDArray = np.ndarray[Any, Any]
 EXPORTS = Path(__file__).parents[1] / "data" / "onnx"
 NAMES = tuple(sorted(path.stem for path in EXPORTS.glob("*.onnx")))
-TYPES = {"f32": TensorProto.FLOAT, "i64": TensorProto.INT64, "bool": TensorProto.BOOL}
+TYPES = {
+    "f32": TensorProto.FLOAT,
+    "i64": TensorProto.INT64,
+    "bool": TensorProto.BOOL,
+    "i8": TensorProto.INT8,
+    "u8": TensorProto.UINT8,
+}
 
 
 def references(export: str) -> dict[str, NDArray]:

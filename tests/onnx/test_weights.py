@@ -82,6 +82,10 @@ FORMULAS = {
         np.stack(np.broadcast_arrays(np.arange(3)[:, None], np.arange(9)), -1)[None],
         "iota reshape broadcast_to iota reshape broadcast_to concat add",
     ),
+    "an index that stays": (
+        np.stack([np.zeros(9, int), np.arange(9)], -1)[None],
+        "full iota reshape concat add",
+    ),
     "a triangle": (
         np.tri(5, 7, 2, dtype=bool)[None],
         "iota reshape iota reshape add less reshape logical_and",
@@ -127,6 +131,7 @@ NO_FORMULAS = {
     "minus infinity": np.where(np.tri(5), 0, -np.inf).astype(np.float32)[None],
     "not a number": np.full((1, 2, 3), np.nan, np.float32),
     "minus zero": np.full((1, 2, 3), -0.0, np.float32),
+    "few numbers": np.array([0, 0, 1, 1]),
     "not quite positions": np.array([[*range(70), 71]]),
     "not quite a triangle": np.tri(5, dtype=bool)[None] ^ np.eye(5, k=-3, dtype=bool)[None],
 }

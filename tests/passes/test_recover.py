@@ -293,6 +293,71 @@ def test_queries_that_count_are_not_taken_for_keys() -> None:
         assert isinstance(node.operands[1], masks.Dense)
 
 
+def decoder_mask(keep: Any, g: Any) -> Any:
+    """What decoders add: -3e38 where a key is later, and where both that and `keep` are 0."""
+    later = ops.less(line("seq", "seq", 1), line("seq", "seq"))
+    added = ops.full(shape=("seq", "seq"), value=-3.4e38) * ops.cast(later, dtype="f32")
+    added = ops.broadcast_to(
+        ops.reshape(added, shape=(1, 1, "seq", "seq")), shape=("batch", 1, "seq", "seq")
+    )
+    keep = ops.reshape(keep(g), shape=("batch", 1, 1, "seq"))
+    return ops.where(ops.equal(added + keep, 0), number(-3.4e38), added)
+
+
+@pytest.mark.parametrize(
+    ("keep", "mask"),
+    [
+        (lambda g: ops.full(shape=("batch", "seq"), value=1), "causal()"),
+        (
+            lambda g: ops.cast(g.input("ids", "i64", "batch", "seq"), dtype="f32"),
+            "causal() & padding(%ids)",
+        ),
+        (lambda g: g.input("ids", "f32", "batch", "seq"), "bias("),
+    ],
+)
+def test_the_mask_of_a_decoder(keep: Any, mask: str) -> None:
+    with tfgraph.graph("g") as g:
+        g.output("y", ops.softmax(scores(g) + decoder_mask(keep, g)))
+    graph, _ = after(g.build(), "simplify,cse,recover-masks")
+    (node,) = [n for n in graph.nodes if n.op == "mask"]
+    assert str(node.operands[1]).startswith(mask)
+    ids = np.random.default_rng(0).integers(0, 2, (3, 5))
+    ids[:, 0] = 1  # each row sees a key
+    q, k = np.random.default_rng(1).standard_normal((2, 3, 2, 5, 4)).astype(np.float32)
+    given = {i.value.name: {"q": q, "k": k}.get(i.value.name, ids) for i in graph.inputs}
+    given = {n: a.astype(i.value.type.dtype.value) for (n, a), i in zip(
+        given.items(), graph.inputs, strict=True)}  # fmt: skip
+    a, b = (run_graph(item, given)["y"] for item in (g.build(), graph))
+    assert_close(b, a, length=8)
+
+
+@pytest.mark.parametrize("otherwise", [0, 1])
+def test_the_guard_of_rows_with_no_key(otherwise: int) -> None:
+    """where(isnan(p), 0, p) of a softmax is p, of which such a row is zeros; other numbers stay."""
+    with tfgraph.graph("g") as g:
+        seen = ops.less(line("seq", 1, 1, 1, "seq") + 1, line("seq", 1, 1, "seq", 1) + 1)
+        p = ops.softmax(ops.mask(scores(g), masks.dense(seen)))
+        y = ops.where(ops.logical_not(ops.equal(p, p)), number(otherwise), p)
+        g.output("y", y)
+    graph, reports = after(g.build(), "recover-masks")
+    assert reports[0].applied.get("guard-changes-nan-rows", 0) == 1 - otherwise
+    q, k = np.random.default_rng(1).standard_normal((2, 3, 2, 5, 4)).astype(np.float32)
+    a, b = (run_graph(item, {"q": q, "k": k})["y"] for item in (g.build(), graph))
+    assert_close(b, a, length=8)
+
+
+def test_keys_turned_in_folded_heads() -> None:
+    """[b, h, k, d] -> [b*h, k, d] -> [b*h, d, k] -> [b, h, d, k] is one transpose; of other folds
+    it is not."""
+
+    def turned(x: Any, *folded: int) -> Any:
+        y = ops.transpose(ops.reshape(x, shape=folded), perm=(0, 2, 1))
+        return ops.reshape(y, shape=(2, 3, 5, 4))
+
+    check(lambda x: turned(x, 6, 4, 5), "recover-heads", "transpose", 2, 3, 4, 5)
+    check(lambda x: turned(x, 3, 8, 5), "recover-heads", "reshape transpose reshape", 2, 3, 4, 5)
+
+
 def test_strict_masks_keep_the_arithmetic() -> None:
     causal = lambda q, k, g: ops.less(k, q + 1)  # noqa: E731
     assert recovered_mask(causal, options="{strict=true}").startswith("bias(")

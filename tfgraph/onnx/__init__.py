@@ -7,10 +7,15 @@ is used; weights are mapped, not copied. Imports ops, ir and errors.
 from tfgraph.onnx import (
     activations,
     attention,
+    convolution,
     elementwise,
     indexing,
     layers,
+    quantized,
     reduction,
+    resize,
+    rounding,
+    scatter,
     shapes,
     slicing,
 )
@@ -19,7 +24,21 @@ from tfgraph.onnx.importer import import_onnx
 from tfgraph.onnx.registry import find_translator, operators, translates
 from tfgraph.onnx.site import Site, Tensor
 
-_TABLES = (activations, attention, elementwise, indexing, layers, reduction, shapes, slicing)
+_TABLES = (
+    activations,
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    layers,
+    quantized,
+    reduction,
+    resize,
+    rounding,
+    scatter,
+    shapes,
+    slicing,
+)
 
 __all__ = [
     "Site",

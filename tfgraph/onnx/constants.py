@@ -78,6 +78,8 @@ def _positions(array: NDArray, dtype: DType) -> Any:
             line = line if step == 1 else line * step
             line = ops.reshape(line, shape=_alone(size, axis, array.ndim))
             total = line if total is None else total + line
+    if total is None:
+        return _full(array.shape, start, dtype)
     total = total + start if start else total
     if tuple(map(int, total.shape)) != array.shape:
         total = ops.broadcast_to(total, shape=array.shape)
@@ -95,7 +97,7 @@ def _alone(size: int, axis: int, rank: int) -> tuple[int, ...]:
 
 def _stacked(array: NDArray, dtype: DType) -> Any:
     """Positions side by side along the last axis, as indices of several axes are."""
-    if not 1 < array.shape[-1:][0] <= _MOST_COLUMNS:
+    if array.ndim < 2 or not 1 < array.shape[-1] <= _MOST_COLUMNS:
         return None
     parts = [_positions(array[..., i : i + 1], dtype) for i in range(array.shape[-1])]
     return None if any(p is None for p in parts) else ops.concat(*parts, axis=-1)

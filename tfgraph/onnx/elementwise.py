@@ -294,27 +294,6 @@ def _abs(at: Site, x: Tensor, /) -> Any:
     return value if value.dtype == DType.uint8 else ops.abs_(value)
 
 
-@translates("Floor")
-def _floor(at: Site, x: Tensor, /) -> Any:
-    folded = at.fold(at.type(x).dtype, _down, x)
-    return ops.floor(at.tensor(x)) if folded is None else folded
-
-
-@translates("Ceil")
-def _ceil(at: Site, x: Tensor, /) -> Any:
-    folded = at.fold(at.type(x).dtype, lambda n: n if isinstance(n, Dim) else -_down(-n), x)
-    return ops.neg(ops.floor(ops.neg(at.tensor(x)))) if folded is None else folded
-
-
-def _down(number: Any) -> Any:
-    """The largest integer not above a number."""
-    if isinstance(number, Dim):
-        return number
-    if number.calls:
-        raise Undecided
-    return number.factor // 1
-
-
 @translates("IsNaN")
 def _is_nan(at: Site, x: Tensor, /) -> Any:
     value = at.tensor(x)

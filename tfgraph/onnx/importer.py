@@ -113,6 +113,7 @@ class Importer:
         self._values: dict[str, Tensor | None] = {"": None}
         self._weights = Weights()
         self._params: dict[str, Traced] = {}  # by the file's names
+        self._param_values: set[Value] = set()
         self._small: dict[str, Known | None] = {}
         self._taken: set[str] = set()
         self._labels: set[Value] = set()
@@ -127,6 +128,13 @@ class Importer:
             self._producer |= dict.fromkeys(node.outputs, node)
         self._seen = len(self._builder.nodes)
         return self._producer
+
+    def is_weight(self, value: Value) -> bool:
+        """Whether a value is a parameter, or of fixed size and computed from parameters alone."""
+        if value in self._param_values:
+            return True
+        node = self.producer.get(value)
+        return node is not None and node.is_static and all(map(self.is_weight, node.inputs))
 
     def run(self) -> tuple[Graph, Weights]:
         """The graph and its weights."""
@@ -180,7 +188,9 @@ class Importer:
         name = self._unique(x.name or "constant")
         self._weights.add(name, x.read)
         fill = None if x.dtype.is_float else Fill("zeros")
-        return self._builder.param(name, x.dtype, *x.shape, fill=fill)
+        param = self._builder.param(name, x.dtype, *x.shape, fill=fill)
+        self._param_values.add(param.value)
+        return param
 
     def _repeated(self, x: Stored) -> Any:
         """A table of two equal halves, or of equal pairs, as cosines of rotary positions are: made

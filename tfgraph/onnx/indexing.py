@@ -15,6 +15,7 @@ from tfgraph.onnx.ranges import range_of
 from tfgraph.onnx.registry import translates
 from tfgraph.onnx.shapes import axis_of
 from tfgraph.onnx.site import Site, Tensor, size_tensor
+from tfgraph.ops import Traced
 
 
 @translates("Gather")
@@ -29,10 +30,19 @@ def _gather(at: Site, x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Any:
     index = at.scalar(indices)
     if index is not None and not index.calls and at.known(indices) is not None:
         return _one(at, x, int(index.factor), axis, len(at.shape(indices)))
-    ids = _integers(at, indices)
-    if isinstance(x, Stored) and len(shape) == 2 and axis == 0 and x.dtype.is_float:
-        return ops.embedding(ids, at.tensor(x))
+    ids = integers(at, indices)
+    if len(shape) == 2 and axis == 0 and _is_table(at, x):
+        value = at.tensor(x)
+        return ops.embedding(ids, value) if value.dtype.is_float else ops.take(value, ids, axis=0)
     return ops.take(at.tensor(x), from_front(at, ids, shape[axis]), axis=axis)
+
+
+def _is_table(at: Site, x: Tensor) -> bool:
+    """Whether a matrix is weights: stored as floats or as what 8-bit integers stand for, or
+    computed from such. Wider integers are positions and the like."""
+    if isinstance(x, Stored):
+        return x.dtype.is_float or x.dtype in (DType.int8, DType.uint8)
+    return isinstance(x, Traced) and at.importer.is_weight(x.value)
 
 
 def _one(at: Site, x: Tensor, index: int, axis: int, rank: int) -> Any:
@@ -44,7 +54,8 @@ def _one(at: Site, x: Tensor, index: int, axis: int, rank: int) -> Any:
     return value if value.shape == target else ops.reshape(value, shape=target)
 
 
-def _integers(at: Site, indices: Tensor) -> Any:
+def integers(at: Site, indices: Tensor) -> Any:
+    """Indices as a tensor of i64 or i32."""
     value = at.tensor(indices)
     if value.dtype in (DType.int64, DType.int32):
         return value
@@ -70,19 +81,19 @@ def from_front(at: Site, indices: Any, size: Dim) -> Any:
 @translates("GatherElements")
 def _gather_elements(at: Site, x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Any:
     """result[i, j, k] = x[i, index[i, j, k], k] for axis 1."""
-    value, ids = at.tensor(x), _integers(at, indices)
+    value, ids = at.tensor(x), integers(at, indices)
     axis = axis_of(axis, len(value.shape))
     if len(ids.shape) != len(value.shape):
         raise TfgraphError(f"ranks differ: {value.type} and {ids.type}")
     found = from_front(at, ids, value.shape[axis])
     places = [
-        found if i == axis else _along(ids.shape[i], i, len(ids.shape))
+        found if i == axis else along(ids.shape[i], i, len(ids.shape))
         for i in range(len(ids.shape))
     ]
     return ops.take_at(value, *_same_type(places))
 
 
-def _along(size: Dim, axis: int, rank: int) -> Any:
+def along(size: Dim, axis: int, rank: int) -> Any:
     """0, 1, ... along an axis, the others being of size 1."""
     shape = [as_dim(1)] * rank
     shape[axis] = size
@@ -98,7 +109,7 @@ def _same_type(indices: list[Any]) -> list[Any]:
 @translates("GatherND")
 def _gather_nd(at: Site, x: Tensor, indices: Tensor, /, *, batch_dims: int = 0) -> Any:
     """The last axis of the indices holds a place on as many axes of x."""
-    value, ids = at.tensor(x), _integers(at, indices)
+    value, ids = at.tensor(x), integers(at, indices)
     *outer, count = ids.shape
     rank = len(value.shape)
     if not count.is_const or not 0 <= batch_dims < len(ids.shape):
@@ -107,7 +118,7 @@ def _gather_nd(at: Site, x: Tensor, indices: Tensor, /, *, batch_dims: int = 0) 
         raise TfgraphError(f"indices {ids.type} for {value.type}")
     for i in range(batch_dims):
         at.require_equal(value.shape[i], ids.shape[i])
-    places = [_along(outer[i], i, len(outer)) for i in range(batch_dims)]
+    places = [along(outer[i], i, len(outer)) for i in range(batch_dims)]
     for i in range(int(count)):
         one = ops.slice_(ids, axis=-1, start=i, stop=i + 1)
         one = ops.reshape(one, shape=tuple(outer))
@@ -131,7 +142,7 @@ def _one_hot(at: Site, indices: Tensor, depth: Tensor, values: Tensor, /, *, axi
     axis = axis_of(axis, len(ids.shape) + 1)
     found = from_front(at, ids, count)
     found = ops.reshape(found, shape=(*ids.shape[:axis], 1, *ids.shape[axis:]))
-    line = _along(count, axis, len(ids.shape) + 1)
+    line = along(count, axis, len(ids.shape) + 1)
     line = line if ids.dtype == DType.int64 else ops.cast(line, dtype=ids.dtype)
     off, on = (ops.reshape(ops.slice_(pair, axis=0, start=i, stop=i + 1), shape=()) for i in (0, 1))
     return ops.where(ops.equal(found, line), on, off)

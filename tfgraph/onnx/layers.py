@@ -1,4 +1,4 @@
-"""ONNX's matrix products, convolution and norms. May import: site, shapes, registry, ops, ir."""
+"""ONNX's matrix products and norms. May import: site, shapes, registry, ops, ir."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from tfgraph.ir import as_dim, exact, product
 from tfgraph.onnx.registry import translates
 from tfgraph.onnx.shapes import axis_of
 from tfgraph.onnx.site import Site, Tensor
-from tfgraph.onnx.slicing import strided
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tfgraph.ir import Dim
 
 
 @translates("MatMul")
@@ -156,120 +153,39 @@ def _rms_normalization(
     return back(ops.rms_norm(rows, s, eps=epsilon))
 
 
-@translates("Conv")
-def _conv(
+@translates("BatchNormalization", since=7)
+def _batch_normalization(
     at: Site,
     x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
     /,
     *,
-    auto_pad: str = "NOTSET",
-    dilations: Any = None,
-    group: int = 1,
-    kernel_shape: Any = None,
-    pads: Any = None,
-    strides: Any = None,
+    epsilon: Any = 1e-5,
+    momentum: Any = 0.9,
+    spatial: int = 1,
+    training_mode: int = 0,
 ) -> Any:
-    """A sum over the places of the kernel: of the input there, a step apart, times the weights."""
-    value, w = at.tensor(x), at.tensor(weight)
-    rank = len(value.shape) - 2
-    if rank < 1 or len(w.shape) != rank + 2 or not all(n.is_const for n in w.shape):
-        raise TfgraphError(f"expected [batch, channels, ...] and weights, got {value.type}")
-    kernel = tuple(int(n) for n in w.shape[2:])
-    if kernel_shape is not None and tuple(kernel_shape) != kernel:
-        raise TfgraphError(f"kernel_shape is {list(kernel_shape)}, but weights are {w.type}")
-    steps, gaps = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
-    batch, channels, *spatial = value.shape
-    at.require_equal(channels, w.shape[1] * group, "channels of input and weights")
-    before, after = _padding(auto_pad, pads, kernel, steps, gaps, spatial)
-    value = _padded(value, before, after)
-    sizes = [
-        (n + b + a - gap * (k - 1) - 1) // step + 1
-        for n, b, a, gap, k, step in zip(spatial, before, after, gaps, kernel, steps, strict=True)
-    ]
-    columns = _columns(at, value, kernel, steps, gaps, sizes)  # [batch, channels, kernel, places]
-    inner, out = int(w.shape[1]) * _count(kernel), int(w.shape[0])
-    places = product(sizes)
-    columns = ops.reshape(columns, shape=(batch, group, inner, places))
-    w = ops.reshape(w, shape=(1, group, out // group, inner))
-    y: Any = ops.reshape(ops.matmul(w, columns), shape=(batch, out, *sizes))
-    if bias is None:
-        return y
-    return y + ops.reshape(at.tensor(bias), shape=(1, out, *[1] * rank))
-
-
-def _count(sizes: tuple[int, ...]) -> int:
-    total = 1
-    for n in sizes:
-        total *= n
-    return total
-
-
-def _padding(
-    auto_pad: str,
-    pads: Any,
-    kernel: tuple[int, ...],
-    steps: tuple[int, ...],
-    gaps: tuple[int, ...],
-    spatial: list[Dim],
-) -> tuple[list[int], list[int]]:
-    rank = len(kernel)
-    if auto_pad in ("NOTSET", "VALID"):
-        given = tuple(pads or (0,) * 2 * rank) if auto_pad == "NOTSET" else (0,) * 2 * rank
-        return list(given[:rank]), list(given[rank:])
-    before: list[int] = []
-    after: list[int] = []
-    for k, step, gap, n in zip(kernel, steps, gaps, spatial, strict=True):
-        if step != 1 and not n.is_const:
-            raise TfgraphError(f"auto_pad {auto_pad} of a symbolic size")
-        rest = gap * (k - 1)
-        if step != 1:
-            rest = max((-(-int(n) // step) - 1) * step + rest + 1 - int(n), 0)
-        less, more = rest // 2, rest - rest // 2
-        before.append(less if auto_pad == "SAME_UPPER" else more)
-        after.append(more if auto_pad == "SAME_UPPER" else less)
-    return before, after
-
-
-def _padded(x: Any, before: list[int], after: list[int]) -> Any:
-    """Zeros around the axes behind the first two."""
-    for axis, (b, a) in enumerate(zip(before, after, strict=True), start=2):
-        if b < 0 or a < 0:
-            raise TfgraphError("padding is negative")
-        parts = [
-            ops.full(
-                shape=tuple(as_dim(n) if i == axis else s for i, s in enumerate(x.shape)),
-                value=0,
-                dtype=x.dtype,
-            )
-            if n
-            else None
-            for n in (b, a)
-        ]
-        kept = [p for p in (parts[0], x, parts[1]) if p is not None]
-        x = ops.concat(*kept, axis=axis) if len(kept) > 1 else x
-    return x
-
-
-def _columns(
-    at: Site,
-    x: Any,
-    kernel: tuple[int, ...],
-    steps: tuple[int, ...],
-    gaps: tuple[int, ...],
-    sizes: list[Dim],
-) -> Any:
-    """What each place of the kernel sees: axis i becomes two, the kernel's and the places'."""
-    for i, (k, step, gap, size) in enumerate(zip(kernel, steps, gaps, sizes, strict=True)):
-        start = strided(at, as_dim(0), gap, as_dim(k))
-        line = strided(at, as_dim(0), step, size)
-        indices = ops.add(ops.reshape(start, shape=(k, 1)), ops.reshape(line, shape=(1, size)))
-        x = ops.take(x, indices, axis=2 + 2 * i)
-    rank = len(kernel)
-    perm = (0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 3 + 2 * rank, 2))
-    x = ops.transpose(x, perm=perm) if rank > 1 else x
-    shape = x.shape
-    return ops.reshape(
-        x, shape=(*shape[:2], product(shape[2 : 2 + rank]), product(shape[2 + rank :]))
-    )
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, each channel with its own numbers: x
+    times one row, plus another, both made of weights alone."""
+    if training_mode:
+        raise TfgraphError("a norm over batches in training is not supported")
+    if not spatial:
+        raise TfgraphError("a norm of every element by itself is not supported")
+    value = at.tensor(x)
+    if len(value.shape) < 2:
+        raise TfgraphError(f"expected [batch, channels, ...], got {value.type}")
+    rows: list[Any] = [at.tensor(row) for row in (scale, bias, mean, variance)]
+    for row in rows:
+        at.require_equal(product(row.shape), value.shape[1], "a number for each channel")
+    s, b, m, v = rows
+    factor = ops.div(s, ops.sqrt(ops.add(v, epsilon)))
+    shift = ops.sub(b, ops.mul(m, factor))
+    shape = (1, value.shape[1], *[1] * (len(value.shape) - 2))
+    dtype = value.dtype
+    factor, shift = (ops.reshape(r, shape=shape) for r in (factor, shift))
+    if factor.dtype != dtype:
+        factor, shift = (ops.cast(r, dtype=dtype) for r in (factor, shift))
+    return ops.add(ops.mul(value, factor), shift)

@@ -2,7 +2,7 @@
 
 Exporters compute masks from positions: `arange`, reshaped, multiplied, compared. Read as such sums,
 comparisons of them are causal masks and windows, and indices that run along an axis read all of it.
-May import: draft, ir.
+May import: ir.
 """
 
 from __future__ import annotations
