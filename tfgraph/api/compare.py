@@ -4,12 +4,12 @@ Compiled backends run the graph after the passes; a value that the passes keep h
 before and after, so it is compared where both have it. Each is judged by its bound, in the order
 of execution. For the first that exceeds it the one node that made it is run again on the
 reference's inputs: an isolated error says that this node is wrong, an accumulated one that it
-inherited the difference. May import: backends, bounds, fuse, source, passes, ir, errors.
+inherited the difference. May import: backends, bounds, moves, fuse, source, passes, ir, errors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from tfgraph.api.bounds import Difference, difference, softmax_axis
 from tfgraph.api.fuse import fuse
+from tfgraph.api.moves import after_rounding, measured, moves_of
 from tfgraph.api.source import open_source
 from tfgraph.backends.base import (
     Target,
@@ -189,14 +190,40 @@ def compare(
         )
         for o, p in zip(a.graph.outputs, b.graph.outputs, strict=True)
     )
+    after = after_rounding(a.graph)
+    outputs = _as_rounded(outputs, a, after, arrays, feeds, sizes)
+    left_out = _left_out(a, b)
+    if all(d.ok for d in outputs):  # then what differs on the way may
+        compared = [d for d, v in zip(found, shared, strict=True) if d.ok or v not in after]
+        if moved := len(found) - len(compared):
+            left_out["differ, as roundings to integers let them"] = moved
+        found = compared
     first = next((d for d in found if not d.ok), None)
     of = sum(len(node.outputs) for node in b.graph.nodes)
     ok = first is None and all(d.ok for d in outputs)
     divergence = None if first is None else _diverged(first, a, b, arrays, sizes)
-    left_out, origins = _left_out(a, b), _origins(b.graph)
+    origins = _origins(b.graph)
     return Comparison(
         ok, a.name, b.name, sizes, outputs, tuple(found), of, divergence, left_out, origins
     )
+
+
+def _as_rounded(
+    outputs: tuple[Difference, ...],
+    a: _Run,
+    after: Collection[Value],
+    weights: Weights,
+    feeds: Mapping[str, NDArray],
+    sizes: Mapping[str, int],
+) -> tuple[Difference, ...]:
+    """The differences of the outputs, those that depend on a rounding to integers under the bound
+    that is measured."""
+    pairs = list(zip(outputs, (o.value for o in a.graph.outputs), strict=True))
+    apart = {value.name for d, value in pairs if not d.ok and value in after}
+    if not apart:
+        return outputs
+    moves = moves_of(a.graph, weights, feeds, sizes, apart)
+    return tuple(measured(d, value, after, moves) for d, value in pairs)
 
 
 def with_taps(graph: Graph, values: Sequence[Value]) -> Graph:

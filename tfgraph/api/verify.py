@@ -4,7 +4,7 @@ Tried are: every symbol at its minimum; at its example; every length at an odd s
 tile in a batch of 3; a batch of an odd size above one tile; and each symbol near its maximum with
 the others at their minimum, as near as the budgets of floating point operations and of memory
 allow, since the reference is slow and wide. Masks that are generated are partial. May import:
-backends, bounds, empty_rows, cost, ir, errors.
+backends, bounds, empty_rows, moves, cost, ir, errors.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from tfgraph.api.bounds import Difference, difference, softmax_axis
 from tfgraph.api.empty_rows import settle_empty_rows
+from tfgraph.api.moves import after_rounding, measured, moves_of
 from tfgraph.api.weights import given_weights
 from tfgraph.backends.base import Executable, Weights, constraints_of
 from tfgraph.backends.memory import peak, reference_steps
@@ -124,6 +125,7 @@ def verify(
     reference = NumpyExecutable(graph, given_weights(graph, weights))
     points = plan(graph, budget)
     softmax = {o.name: softmax_axis(graph, o.value) for o in graph.outputs}
+    values, after = {o.name: o.value for o in graph.outputs}, after_rounding(graph)
     worst: dict[str, tuple[Difference, int]] = {}
     empty_rows = 0
     reason = None if points else "no sizes were found that meet the constraints"
@@ -136,6 +138,9 @@ def verify(
             expected, rows = settle_empty_rows(expected, zeroed, weights, inputs, sizes)
             found = _differences(expected, got, softmax)
             empty_rows += rows
+        apart = {values[n].name for n, d in found.items() if not d.ok and values[n] in after}
+        moves = moves_of(graph, reference.weights, inputs, sizes, apart) if apart else {}
+        found = {n: measured(d, values[n], after, moves) for n, d in found.items()}
         for name, array in expected.items():
             if name not in worst or found[name].severity > worst[name][0].severity:
                 worst[name] = found[name], seed
