@@ -178,7 +178,7 @@ def _transpose(at: Site, x: Tensor, /, *, perm: Any = None) -> Any:
     perm = tuple(reversed(range(rank))) if perm is None else tuple(axis_of(p, rank) for p in perm)
     if rank <= 1:
         return x
-    sizes = [at.shape(x)[i] for i in perm]
+    sizes: list[Dim] = [at.shape(x)[i] for i in perm]
     if all(n.is_const for n in sizes) and not all(n.terms for n in sizes):
         return Known(at.type(x).dtype, np.empty(tuple(map(int, sizes)), object))
     return ops.transpose(at.tensor(x), perm=perm)
