@@ -40,6 +40,7 @@ def test_an_error_is_told_from_a_rounding(factor: float, rounds: bool, ok: bool)
     assert found.ok is ok
     judged = {d.name: d for d in found.outputs}
     assert judged["plain"].ok is ok
+    assert judged["y"].ok is ok
     if ok and rounds:
         rms = 7 * 100 * np.sqrt(64) * 0.6
         assert judged["y"].max_abs > 1e-4 * rms  # beyond the bound of other values
