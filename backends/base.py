@@ -128,6 +128,12 @@ _BUILTIN = {
     "cpu": "tfgraph.backends.tvm.cpu.backend:CpuBackend",
     "cuda": "tfgraph.backends.tvm.cuda.backend:CudaBackend",
 }
+WITNESSES = {
+    "onnxruntime": "tfgraph.backends.witness:OnnxRuntimeWitness",
+    "onnx-reference": "tfgraph.backends.witness:OnnxReferenceWitness",
+}
+"""What runs an exported graph in comparisons, and for which nothing is compiled."""
+
 _REGISTERED: dict[str, Callable[[], Backend]] = {}
 # What others call them; by its letters "gpu" is nearest to "cpu".
 _MEANT = {"gpu": "cuda", "nvidia": "cuda", "llvm": "cpu", "x86": "cpu", "reference": "numpy"}
@@ -135,7 +141,7 @@ _MEANT = {"gpu": "cuda", "nvidia": "cuda", "llvm": "cpu", "x86": "cpu", "referen
 
 def register_backend(name: str, make: Callable[[], Backend]) -> None:
     """Make a backend known by its name; plugins call this."""
-    if name in _BUILTIN:
+    if name in _BUILTIN or name in WITNESSES:
         raise TfgraphError(f"backend '{name}' is built in")
     _REGISTERED[name] = make
 
@@ -145,22 +151,30 @@ def backend_names() -> tuple[str, ...]:
     return (*_BUILTIN, *_REGISTERED)
 
 
-def check_backend_name(name: str) -> None:
-    """Raise TfgraphError with the nearest name if there is no such backend; imports none."""
-    known = backend_names()
-    if name not in known:
-        meant = _MEANT.get(name.lower())
-        hint = f"did you mean '{meant}'?" if meant else nearest(name, known)
-        raise TfgraphError(f"unknown target '{name}'", hint=hint or f"one of {', '.join(known)}")
+def check_backend_name(name: str, witnesses: bool = False) -> None:
+    """Raise TfgraphError with the nearest name if there is no such backend; imports none. With
+    `witnesses` those of comparisons are such, too."""
+    known = (*backend_names(), *(WITNESSES if witnesses else ()))
+    if name in known:
+        return
+    if name in WITNESSES:
+        raise TfgraphError(
+            f"'{name}' is a witness in comparisons, not a target",
+            hint=f"tfgraph compare MODEL --backends numpy,{name}",
+        )
+    meant = _MEANT.get(name.lower())
+    hint = f"did you mean '{meant}'?" if meant else nearest(name, known)
+    raise TfgraphError(f"unknown target '{name}'", hint=hint or f"one of {', '.join(known)}")
 
 
-def find_backend(name: str) -> Backend:
-    """The backend of that name. Raises TfgraphError with the nearest name if there is none, and
-    MissingTool where what it needs is not installed."""
-    check_backend_name(name)
+def find_backend(name: str, witnesses: bool = False) -> Backend:
+    """The backend of that name, with `witnesses` also one of those that only comparisons run.
+    Raises TfgraphError with the nearest name if there is none, and MissingTool where what it needs
+    is not installed."""
+    check_backend_name(name, witnesses)
     if name in _REGISTERED:
         return _REGISTERED[name]()
-    module, _, cls = _BUILTIN[name].partition(":")
+    module, _, cls = (_BUILTIN | WITNESSES)[name].partition(":")
     with packages_named():
         made: Backend = getattr(importlib.import_module(module), cls)()
     return made

@@ -19,6 +19,7 @@ from tfgraph.passes.pipeline import (
     add_rule,
     parse_pipeline,
     register_pass,
+    run_pass,
     run_pipeline,
 )
 from tfgraph.passes.recover_activations import RecoverActivations
@@ -71,6 +72,7 @@ __all__ = [
     "parse_pipeline",
     "register_pass",
     "rule",
+    "run_pass",
     "run_pipeline",
     "tap_fused",
     "var",

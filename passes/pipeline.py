@@ -191,7 +191,7 @@ def run_pipeline(
     """
     reports: list[PassReport] = []
     for i, item in enumerate(passes):
-        result = _run(item, graph)
+        result = run_pass(item, graph)
         try:
             if result.graph is not graph:
                 verify(result.graph)
@@ -212,9 +212,9 @@ def run_pipeline(
     return graph, reports
 
 
-def _run(item: Pass, graph: Graph) -> Rewrites:
-    """What the pass returns. Raises TfgraphError, at its `run`, unless that is a Graph or
-    Rewrites."""
+def run_pass(item: Pass, graph: Graph) -> Rewrites:
+    """What one pass returns; the graph is not verified. Raises TfgraphError, at its `run`,
+    unless that is a Graph or Rewrites."""
     result: Any = item.run(graph)
     if isinstance(result, Graph):
         return Rewrites(result, {} if result is graph else {"changed": 1})

@@ -5,6 +5,8 @@ May import: draft, rule, region, pattern, ops, ir.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,7 +17,7 @@ from tfgraph.passes.pattern import NoMatch, Search
 from tfgraph.passes.region import Region
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Mapping, Sequence
 
     from tfgraph.errors import Location
     from tfgraph.ir import Graph, Node, Value
@@ -43,6 +45,20 @@ class Rewrites:
     """What rules replaced, in order; None where something else changed the graph."""
 
 
+_most: ContextVar[int | None] = ContextVar("most", default=None)
+
+
+@contextmanager
+def at_most(applications: int) -> Generator[None]:
+    """Inside, `apply_rules` stops after so many applications: who looks for a wrong one repeats a
+    pass with fewer."""
+    token = _most.set(applications)
+    try:
+        yield
+    finally:
+        _most.reset(token)
+
+
 def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Rewrites:
     """Apply rules, in order of the graph, until none applies.
 
@@ -58,8 +74,10 @@ def apply_rules(graph: Graph, rules: Sequence[Rule]) -> Rewrites:
     applied: dict[str, int] = {}
     regions: list[Region] = []
     limit = 100 * len(graph.nodes) + 1000
-    start = 0
+    start, most = 0, _most.get()
     while True:
+        if len(regions) == most:
+            return Rewrites(draft.graph() if applied else graph, applied, [], regions)
         found, declined = _first(draft, by_op, start)
         if found is not None:
             rule, start, region = found

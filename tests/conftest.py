@@ -30,6 +30,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="rewrite the files in tests/golden with what the code gives now",
     )
+    parser.addoption(
+        "--fault-seed",
+        type=int,
+        default=0,
+        help="the seed of the faults that tests/faults plants (make faults)",
+    )
 
 
 LAZY = (("tfgraph.onnx.registry", "_TABLE"),)
@@ -48,6 +54,12 @@ def _registries() -> Iterator[None]:
         if store != kept:
             store.clear()
             (store.extend if isinstance(store, list) else store.update)(kept)
+
+
+@pytest.fixture
+def fault_seed(request: pytest.FixtureRequest) -> int:
+    """The seed of the faults."""
+    return int(request.config.getoption("--fault-seed"))
 
 
 class Golden:

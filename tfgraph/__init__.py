@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tfgraph import blocks, errors, ops
+    from tfgraph.api.bisect import Bisection, bisect
     from tfgraph.api.change import Change, compare_models
-    from tfgraph.api.compare import Comparison, compare
+    from tfgraph.api.compare import compare
+    from tfgraph.api.comparison import Comparison
     from tfgraph.api.compile import CompileReport, build, compile
     from tfgraph.api.export import ExportReport, export_onnx
     from tfgraph.api.source import load_source
@@ -47,10 +49,12 @@ else:
     _MODULES = {"blocks", "errors", "ops"}
     _HOMES = {
         "tfgraph.api": (
+            "Bisection",
             "Change",
             "Comparison",
             "CompileReport",
             "Verification",
+            "bisect",
             "build",
             "compare",
             "compare_models",
@@ -103,6 +107,7 @@ else:
 
 
 __all__ = [
+    "Bisection",
     "Builder",
     "Change",
     "CheckFailed",
@@ -118,6 +123,7 @@ __all__ = [
     "__version__",
     "alibi",
     "bias",
+    "bisect",
     "blocks",
     "build",
     "causal",

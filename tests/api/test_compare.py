@@ -1,15 +1,31 @@
-"""`compare` as a function: sizes follow the inputs; the first divergence is told apart."""
+"""`compare` as a function: it runs what compiles as it is, and names what is wrong with it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
+import tfgraph
 from tfgraph.api import compare
+from tfgraph.api.fuse import fuse
+from tfgraph.backends import Backend, Target, register_backend
+from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.backends.tvm.cpu.backend import CpuBackend
+from tfgraph.errors import TfgraphError
 from tfgraph.model import load_source
+from tfgraph.passes import DEFAULT_PIPELINE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tfgraph.ir import Graph
 
 ROOT = Path(__file__).parents[2]
+NDArray = np.ndarray[Any, Any]
 
 
 def test_inputs_left_out_follow_those_given() -> None:
@@ -18,3 +34,126 @@ def test_inputs_left_out_follow_those_given() -> None:
     assert report.dims == {"batch": 3, "seq": 5}
     assert report.ok
     assert all(d.max_abs == 0 for d in report.outputs)
+
+
+def small() -> Graph:
+    with tfgraph.graph("small") as g:
+        x = g.input("x", "f32", "n", 8)
+        h = tfgraph.blocks.linear(x, 8, name="up")
+        g.output("y", tfgraph.blocks.linear(h, 8, name="down") + 1)
+    return g.build()
+
+
+def test_the_artifact_is_not_tapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs first is what `compile` makes; its kernels are compiled beside it."""
+    seen: list[Graph] = []
+    build = CpuBackend.build
+
+    def watched(self: CpuBackend, graph: Graph, *more: Any) -> Any:
+        seen.append(graph)
+        return build(self, graph, *more)
+
+    monkeypatch.setattr(CpuBackend, "build", watched)
+    graph = small()
+    report = compare(graph, dims={"n": 3}, intermediates=False)
+    assert report.ok
+    assert (len(report.intermediates), report.of) == (0, 0)
+    assert seen == [fuse(graph, Target("cpu"), DEFAULT_PIPELINE).compiled]
+    assert compare(graph, dims={"n": 3}).of == len(seen[0].nodes)
+    kernels = seen[2]
+    assert len(kernels.nodes) == 1
+    assert seen[1] == seen[0]
+
+
+@dataclass
+class Wrong:
+    """The reference, of which `wrong` changes the outputs of some graphs."""
+
+    inner: NumpyExecutable
+    wrong: Callable[[Graph, dict[str, NDArray]], dict[str, NDArray]]
+
+    def __post_init__(self) -> None:
+        self.inputs, self.outputs = self.inner.inputs, self.inner.outputs
+        self.symbols = self.inner.symbols
+
+    def __call__(self, *, dims: Any = None, **inputs: Any) -> dict[str, NDArray]:
+        return self.wrong(self.inner.graph, self.inner(dims=dims, **inputs))
+
+    def close(self) -> None: ...
+
+
+def wrong_backend(wrong: Callable[[Graph, dict[str, NDArray]], dict[str, NDArray]]) -> None:
+    class Planted(Backend):
+        name = "planted"
+
+        def compile(self, graph: Graph, weights: Any, target: Any, functions: Any = None) -> Any:
+            return Wrong(NumpyExecutable(graph, weights), wrong)
+
+    register_backend("planted", Planted)
+
+
+def test_what_stands_between_kernels_is_told_apart() -> None:
+    """The whole is wrong, and no kernel is."""
+    wrong_backend(lambda g, out: {k: v + (len(g.nodes) > 1) for k, v in out.items()})
+    report = compare(small(), ("numpy", "planted"), dims={"n": 3})
+    assert not report.ok
+    first = report.first_divergence
+    assert first is not None
+    assert (first.kind, first.op, first.isolated) == ("between kernels", "add", None)
+    assert "every kernel is right alone" in str(report)
+    (judgement,) = report.judgements
+    assert judgement.blamed == ("planted",)
+    assert judgement.errors[0] < 1e-6 < judgement.errors[1]
+
+
+def test_the_first_kernel_in_order_is_named() -> None:
+    """Two are wrong; the error of the first reaches the second, which is worse."""
+    sizes = {"up": 1e-2, "y": 1.0}
+
+    def wrong(graph: Graph, out: dict[str, NDArray]) -> dict[str, NDArray]:
+        made = {o.name: o.value.name for o in graph.outputs}
+        return {k: v + np.float32(sizes.get(made[k], 0)) for k, v in out.items()}
+
+    wrong_backend(wrong)
+    first = compare(small(), ("numpy", "planted"), dims={"n": 3}).first_divergence
+    assert first is not None
+    assert (first.kind, first.value, first.op) == ("kernel", "up", "linear")
+    assert first.reproduction is not None
+    assert [n.op for n in first.reproduction.kernel.graph.nodes] == ["linear"]
+    assert first.location is not None
+    assert first.location.startswith(__file__)
+
+
+def test_who_is_as_good_as_float32_allows_is_not_blamed() -> None:
+    """Rows that cancel to a millionth: two orders of summation differ by more than the bound."""
+    with tfgraph.graph("cancel") as g:
+        x, w = g.input("x", "f32", "n", 512), g.param("w", "f32", 512, 4, fill=tfgraph.Fill("ones"))
+        g.output("y", tfgraph.ops.linear(x, w))
+    rng = np.random.default_rng(0)
+    half = rng.normal(0, 1e3, (7, 256))
+    x_values = np.concatenate([half, -half + rng.normal(0, 1e-3, half.shape)], 1)
+    x_values = rng.permuted(x_values, axis=1).astype(np.float32)
+    report = compare(g.build(), inputs={"x": x_values})
+    assert not all(d.ok for d in report.outputs)
+    assert report.ok
+    assert report.first_divergence is None
+    (judgement,) = report.judgements
+    assert judgement.blamed == ()
+    assert "none to blame" in str(report)
+
+
+def test_an_artifact_runs_as_it_is(tmp_path: Path) -> None:
+    graph, artifact = small(), tmp_path / "small.tfgraph"
+    weights = {
+        p.value.name: np.ones(tuple(map(int, p.value.type.shape)), np.float32) for p in graph.params
+    }
+    tfgraph.compile(graph, "cpu", output=artifact, weights=weights).close()
+    assert compare(graph, weights=weights, artifact=artifact, dims={"n": 2}).ok
+    other = {**weights, "down.weight": weights["down.weight"] * 2}
+    report = compare(graph, weights=other, artifact=artifact, dims={"n": 2}, intermediates=False)
+    first = report.first_divergence
+    assert first is not None
+    assert (first.kind, first.value) == ("weight", "down.weight")
+    renamed = replace(graph, outputs=(replace(graph.outputs[0], name="z"),))
+    with pytest.raises(TfgraphError, match="was compiled from another model"):
+        compare(renamed, artifact=artifact, dims={"n": 2})

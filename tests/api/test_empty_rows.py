@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers.onnx_files import node, save
 
+from tfgraph.api import bisect, compare
 from tfgraph.api.fuse import fuse
 from tfgraph.api.verify import verify
 from tfgraph.backends.base import Target
@@ -105,3 +106,15 @@ def test_strict_masks_keep_the_arithmetic(graph: Graph) -> None:
     found = verify(NumpyExecutable(fused.compiled, {}), graph, {}, BUDGET)
     assert found.ok
     assert found.empty_rows == 0
+
+
+def test_compare_and_bisect_take_them_as_they_were_written(graph: Graph) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
+    inputs = {"x": x, "mask": np.array([[1, 1, 0], [1, 1, 1]])}
+    found = compare(graph, ("numpy", "cpu"), inputs, passes=IMPORTED_PIPELINE)
+    assert found.ok, found
+    assert found.empty_rows == 1
+    assert "1 row with no allowed key" in str(found)
+    steps = bisect(graph, inputs, passes=IMPORTED_PIPELINE)
+    assert steps.ok, steps
+    assert any(s.proof is not None and s.proof.kind == "READ" for s in steps.steps)

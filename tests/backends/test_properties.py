@@ -17,10 +17,9 @@ from helpers.tolerance import assert_close
 
 import tfgraph
 from tfgraph import ops
-from tfgraph.api.compare import with_taps
 from tfgraph.api.fuse import fuse
 from tfgraph.backends.base import Target
-from tfgraph.ir import as_dim, rsqrt
+from tfgraph.ir import Output, as_dim, rsqrt
 from tfgraph.ir.mask import alibi, causal, padding
 from tfgraph.passes import DEFAULT_PIPELINE
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tfgraph.backends.base import Executable
-    from tfgraph.ir import Graph, Output, Value
+    from tfgraph.ir import Graph, Value
 
 NDArray = np.ndarray[Any, Any]
 BACKENDS = ("numpy", "cpu")
@@ -53,6 +52,12 @@ def models(backend: str) -> Iterator[tuple[Executable, Executable]]:
     yield runs[0], runs[1]
     for run in runs:
         run.close()
+
+
+def with_taps(graph: Graph, values: list[Value]) -> Graph:
+    """The graph with each value as a further output, called `value:NAME`."""
+    taps = tuple(Output(f"value:{v.name}", v) for v in values)
+    return replace(graph, outputs=(*graph.outputs, *taps))
 
 
 def feeds(batch: int, seq: int) -> dict[str, NDArray]:

@@ -90,7 +90,7 @@ hint: such as --backends numpy,cpu
 """,
     "compare tiny.tfg --backends numpy,onnx": """\
 error: unknown target 'onnx'
-hint: one of numpy, cpu, cuda
+hint: one of numpy, cpu, cuda, onnxruntime, onnx-reference
 """,
     "run tiny.tfg --target numpy --dim m=3": """\
 error: --dim m=3: the model has no symbol 'm'

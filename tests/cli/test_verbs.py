@@ -44,13 +44,28 @@ register_backend("wrong", Wrong)
 """
 
 
+KEYS = [
+    *(
+        "ok",
+        "a",
+        "b",
+        "outputs",
+        "intermediates",
+        "empty_rows",
+        "judgements",
+        "first_divergence",
+        "saved",
+    ),
+]
+
+
 def test_compare_equal(tfgraph: Callable[..., Any]) -> None:
     result = tfgraph("compare", "tiny.tfg", "--dim", "n=9")
     assert result.code == 0
     assert result.out.startswith("numpy against cpu at n=9\n")
     assert result.out.endswith("equal within bounds\n")
     found = tfgraph("compare", "tiny.tfg", "--json").json
-    assert list(found) == ["ok", "a", "b", "outputs", "intermediates", "first_divergence"]
+    assert list(found) == KEYS
     assert (found["ok"], found["a"], found["b"]) == (True, "numpy", "cpu")
     assert set(found["outputs"][0]) == {"name", "max_abs", "max_rel", "bound", "ok", "worst_index"}
     assert found["first_divergence"] is None
@@ -93,7 +108,7 @@ def test_compare_different(tfgraph: Callable[..., Any], tmp_path: Path) -> None:
     assert_within(first["isolated"], 1e-3, 2 * UNIT["float32"])  # of probabilities, up to 1
     plain = tfgraph(*line)
     assert plain.code == 1
-    assert "first difference: %z = softmax at tiny.tfg:4:8\n" in plain.out
+    assert "  first culprit  kernel %z = softmax at tiny.tfg:4:8\n" in plain.out
 
 
 def test_inspect_formats(tfgraph: Callable[..., Any]) -> None:

@@ -11,11 +11,12 @@ import pytest
 from helpers.fuzz_seeds import seeds_that_ran
 
 from tfgraph import ops
+from tfgraph.api.part import untold
 from tfgraph.backends.base import Backend, register_backend
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.cli import main
 from tfgraph.fuzz import Judge, failures, random_case, save
-from tfgraph.fuzz.batch import merge, merged_feeds, points, untold
+from tfgraph.fuzz.batch import merge, merged_feeds, points
 from tfgraph.ir import Exact, exact
 from tfgraph.model import read_model
 from tfgraph.ops import graph

@@ -47,6 +47,8 @@ class Opened:
     file: str | None = None
     passes: str = DEFAULT_PIPELINE
     """Those that its kind of file wants."""
+    onnx: Path | None = None
+    """The ONNX file that the graph was read from, and is what it means."""
 
     def tokenizer_json(self) -> bytes | None:
         """The bytes of the tokenizer. Raises TfgraphError for a file that cannot be read."""
@@ -66,6 +68,7 @@ def open_source(source: Source, weights: Weights | None = None) -> Opened:
     model's own: all of them, of the parameters' shapes and dtypes. Raises TfgraphError."""
     opened = _open(source)
     given = opened.weights if weights is None else weights
+    opened = opened if weights is None else replace(opened, onnx=None)
     return opened if given is None else replace(opened, weights=given_weights(opened.graph, given))
 
 
@@ -114,7 +117,8 @@ def _open(source: Source) -> Opened:
             own = Target("cuda", arch=given.arch)
         more = given.functions, given.tokenizer, given.generation, given.no_generation
         passes = given.passes or DEFAULT_PIPELINE
-        return Opened(given.graph, given.weights, own, *more, passes=passes)
+        path = given.path if given.path is not None and given.path.suffix == ".onnx" else None
+        return Opened(given.graph, given.weights, own, *more, passes=passes, onnx=path)
     if isinstance(given, Builder):
         raise TfgraphError(
             f"graph {given.name} is still being built", hint="call build() for the graph"

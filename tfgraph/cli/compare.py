@@ -1,10 +1,11 @@
 """`tfgraph compare MODEL`: two backends on the same inputs, value by value; or two models.
 
-May import: api, backends, errors.
+May import: api, fuzz, backends, errors.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,19 +18,21 @@ from tfgraph.cli.options import (
     ModelOrArtifact,
     PassesOption,
     SeedOption,
+    StrictMasksOption,
     ThreadsOption,
     verb,
 )
 from tfgraph.cli.session import Session
-from tfgraph.cli.source import check_dtype, choose_target, is_artifact, read_source
+from tfgraph.cli.source import check_dtype, choose_passes, choose_target, is_artifact, read_source
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     import numpy as np
 
+    from tfgraph.api import Comparison
+    from tfgraph.fuzz.culprit import SavedKernel
     from tfgraph.model import Model
     from tfgraph.runtime.runnable import Runnable
     from tfgraph.runtime.sizes import Port
@@ -63,14 +66,35 @@ def compare(
         typer.Option(metavar="NAME", help="for two models: numpy, cpu [default: numpy]"),
     ] = None,
     passes: PassesOption = None,
+    strict_masks: StrictMasksOption = False,
     threads: ThreadsOption = None,
+    artifact: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="what MODEL was compiled to, to run in place of cpu"),
+    ] = None,
+    bisect: Annotated[
+        str | None,
+        typer.Option(metavar="passes", help="name the first pass that changes what is computed"),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="for a kernel that is wrong [default: culprits]"),
+    ] = None,
 ) -> int:
-    """Compare two backends, and name the first value that differs; or two models, and print how
-    outputs change. With --intervene alone, the model before and after."""
+    """Compare two backends, and name the first culprit of a difference; or two models, and print
+    how outputs change. With --intervene alone, the model before and after."""
     from tfgraph.cli.inputs import read_edits
 
     edits = read_edits(intervene)
-    if other is None and (backends is not None or not edits):
+    strict = strict_masks or None
+    alone = {
+        "--strict-masks": strict,
+        "--backends": backends,
+        "--passes": passes,
+        "--artifact": artifact,
+        "--bisect": bisect,
+    }
+    if other is None and (any(v is not None for v in alone.values()) or not edits):
         if target is not None:
             raise TfgraphError(
                 "--target is for two models", hint="--backends names what runs one of them"
@@ -78,8 +102,12 @@ def compare(
         read = read_source(session, model)
         read = read.intervene(edits) if edits else read
         given = inputs, inputs_file
-        return _backends(session, read, backends or "numpy,cpu", given, dim, seed, passes, threads)
-    for option, value in (("--backends", backends), ("--passes", passes)):
+        passes = choose_passes(read, passes, strict_masks)
+        if bisect is not None:
+            return _bisect(session, read, bisect, backends, given, dim, seed, passes)
+        pair = _two(backends or "numpy,cpu")
+        return _backends(session, read, pair, given, dim, seed, passes, threads, artifact, save)
+    for option, value in alone.items():
         if value is not None:
             raise TfgraphError(f"{option} is for one model", hint="--target runs two of them")
     names = model, (other or model) + (f" with {', '.join(intervene)}" if intervene else "")
@@ -102,45 +130,103 @@ def _given(given: Given, ports: Sequence[Port]) -> dict[str, NDArray]:
     return {**single, **whole}
 
 
-def _backends(
-    session: Session,
-    read: Model,
-    backends: str,
-    given: Given,
-    dim: Sequence[str] | None,
-    seed: int,
-    passes: str | None,
-    threads: int | None,
-) -> int:
+def _two(backends: str) -> list[str]:
     names = [name.strip() for name in backends.split(",") if name.strip()]
     if len(names) != 2:
         raise TfgraphError(
             f"--backends {backends}: expected two names", hint="such as --backends numpy,cpu"
         )
+    return names
+
+
+def _backends(
+    session: Session,
+    read: Model,
+    names: list[str],
+    given: Given,
+    dim: Sequence[str] | None,
+    seed: int,
+    passes: str | None,
+    threads: int | None,
+    artifact: Path | None,
+    save: Path | None,
+) -> int:
     from tfgraph.api import compare
     from tfgraph.backends.base import find_backend, input_ports, symbol_ranges
     from tfgraph.cli.inputs import parse_dims
-    from tfgraph.passes import DEFAULT_PIPELINE
 
     for name in names:
-        find_backend(name)
+        find_backend(name, witnesses=True)
         check_dtype(read, name)
-    graph = read.graph
-    ports, symbols = input_ports(graph), symbol_ranges(graph)
+    ports, symbols = input_ports(read.graph), symbol_ranges(read.graph)
     dims, arrays = parse_dims(dim, symbols), _given(given, ports)
-    with session.progress(f"comparing {' and '.join(names)}"):
+    with session.progress(f"comparing {' and '.join(names)}") as say:
         found = compare(
-            graph,
+            read,
             names,
             arrays,
-            weights=read.weights,
             dims=dims,
-            passes=(read.passes or DEFAULT_PIPELINE) if passes is None else passes,
+            passes=passes,
             seed=seed,
             threads=threads,
+            artifact=artifact,
         )
+        say("shrinking the kernel that is wrong")
+        saved = _saved(session, found, save)
+    session.object(found.to_json() | {"saved": None if saved is None else saved.to_json()})
+    if session.quiet:
+        session.print("equal" if found.ok else "different")
+        return 0 if found.ok else 1
+    session.print(str(found))
+    if saved is not None:
+        again = [] if saved.compare is None else [("compare", saved.compare)]
+        session.rows([("saved in", str(saved.folder)), *again])
+    return 0 if found.ok else 1
+
+
+def _saved(session: Session, found: Comparison, save: Path | None) -> SavedKernel | None:
+    """The kernel that is wrong, in a folder; a note where it cannot be written."""
+    if found.first_divergence is None:
+        return None
+    from tfgraph.fuzz.culprit import FOLDER, save_kernel
+
+    folder = FOLDER if save is None else save
+    try:
+        return save_kernel(found.first_divergence, folder, session.plugins)
+    except OSError as cause:
+        session.note(f"the kernel was not saved: {cause.filename}: {cause.strerror}")
+        return None
+
+
+def _bisect(
+    session: Session,
+    read: Model,
+    what: str,
+    backends: str | None,
+    given: Given,
+    dim: Sequence[str] | None,
+    seed: int,
+    passes: str | None,
+) -> int:
+    """The first pass that is wrong, or node of an ONNX file."""
+    from tfgraph.api import bisect
+    from tfgraph.backends.base import WITNESSES, input_ports, symbol_ranges
+    from tfgraph.cli.inputs import parse_dims
+
+    if what != "passes":
+        raise TfgraphError(f"--bisect {what}: expected passes", hint="--bisect passes")
+    witness = None if backends is None else backends.strip()
+    if witness is not None and witness not in WITNESSES:
+        raise TfgraphError(
+            f"--backends {witness}: with --bisect it names the witness of an ONNX file",
+            hint=f"one of {', '.join(WITNESSES)}",
+        )
+    ports, symbols = input_ports(read.graph), symbol_ranges(read.graph)
+    dims, arrays = parse_dims(dim, symbols), _given(given, ports)
+    with session.progress("running the reference after every pass"):
+        found = bisect(read, arrays, dims=dims, passes=passes, seed=seed, witness=witness)
     session.object(found.to_json())
-    session.print(str(found) if not session.quiet else "equal" if found.ok else "different")
+    session.print(str(found) if not session.quiet else "right" if found.ok else "wrong")
     return 0 if found.ok else 1
 
 

@@ -1,5 +1,5 @@
-"""Many random graphs as one, so that they share kernels, whose compilation takes time; the sizes at
-which they run; and parts of a graph. May import: ir.
+"""Many random graphs as one, so that they share kernels, whose compilation takes time; and the
+sizes at which they run. May import: ir.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.ir import Graph, Node, Output, Symbol, Value
+from tfgraph.ir import Graph, Output, Symbol, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,28 +75,3 @@ def merged_feeds(cases: Sequence[Case], sizes: Mapping[str, int]) -> dict[str, N
     return {
         f"s{case.seed}.{name}": array for case in cases for name, array in case.feeds(sizes).items()
     }
-
-
-def untold(graph: Graph, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that no input's shape tells."""
-    told = {str(d) for i in graph.inputs for d in i.value.type.shape}
-    used = graph.symbols
-    return {s.name: sizes[s.name] for s in used if s.name not in told and s.name in sizes}
-
-
-def only(graph: Graph, output: str) -> Graph:
-    """The part of the graph that makes one output."""
-    (chosen,) = (o for o in graph.outputs if o.name == output)
-    needed = {chosen.value}
-    nodes: list[Node] = []
-    for node in reversed(graph.nodes):
-        if needed.intersection(node.outputs):
-            nodes.append(node)
-            needed.update(node.inputs)
-    return replace(
-        graph,
-        inputs=tuple(i for i in graph.inputs if i.value in needed),
-        params=tuple(p for p in graph.params if p.value in needed),
-        nodes=tuple(reversed(nodes)),
-        outputs=(chosen,),
-    )

@@ -3,7 +3,7 @@
 The bound is the project's own, `tfgraph.api.bounds`, as in `compare` and `verify`. Where an output
 exceeds it, the graph may be so ill-conditioned that its dtype cannot do better. So there is a
 second look, against float64: a backend is blamed only when it is worse than honest arithmetic
-(`tfgraph.fuzz.rounding`). A backend that raises is blamed too. May import: api, backends, weights,
+(`tfgraph.api.rounding`). A backend that raises is blamed too. May import: api, backends, weights,
 ir, errors.
 """
 
@@ -17,11 +17,11 @@ import numpy as np
 
 from tfgraph.api.bounds import difference, softmax_axis
 from tfgraph.api.compile import compile
+from tfgraph.api.part import only, untold
+from tfgraph.api.rounding import against_float64
 from tfgraph.backends.base import Target
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import MissingTool
-from tfgraph.fuzz.batch import only, untold
-from tfgraph.fuzz.rounding import against_float64
 from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:

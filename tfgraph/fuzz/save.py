@@ -1,5 +1,5 @@
 """A failure as files: the graph as a model file and as text, the inputs, what was wrong; and back
-again. May import: model, text, ir, errors.
+again. May import: api, backends, model, text, ir, errors.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.api.part import untold
+from tfgraph.backends.artifact import write_weights
+from tfgraph.backends.base import CompiledWeight
 from tfgraph.errors import TfgraphError
-from tfgraph.fuzz.batch import untold
 from tfgraph.fuzz.judge import Judge
 from tfgraph.model import dump_yaml
 from tfgraph.ops.floats import numpy_dtype
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 NDArray = np.ndarray[Any, Any]
 _RECORD, _GRAPH, _MODEL = "failure.json", "graph.tfg", "model.yaml"
+_WEIGHTS = "weights.safetensors"
 
 
 @dataclass(frozen=True)
@@ -63,14 +66,9 @@ class Saved:
 def save(failure: Failure, judge: Judge, parent: Path, plugins: Sequence[Path] = ()) -> Saved:
     """Write the failure to a new folder in `parent`. The commands name the plugins that it takes.
     Raises OSError."""
-    failure = _with_named_inputs(failure)
-    folder = _new_folder(parent, f"{failure.seed}-{judge.backend}")
-    text = print_graph(failure.graph)
-    (folder / _GRAPH).write_text(text, "utf-8")
-    (folder / _MODEL).write_text(dump_yaml(failure.graph), "utf-8")
-    files = {name: f"x{i}.npy" for i, name in enumerate(failure.arrays)}
-    for name, file in files.items():
-        np.save(folder / file, failure.arrays[name])
+    failure = named_inputs(failure)
+    folder = new_folder(parent, f"{failure.seed}-{judge.backend}")
+    files = write_files(failure, folder)
     record = {
         "seed": failure.seed,
         "backend": judge.backend,
@@ -82,12 +80,6 @@ def save(failure: Failure, judge: Judge, parent: Path, plugins: Sequence[Path] =
     }
     (folder / _RECORD).write_text(json.dumps(record, indent=1) + "\n", "utf-8")
     loaded = [part for plugin in plugins for part in ("--plugin", str(plugin))]
-    given = [part for name in files for part in ("--input", f"{name}={folder / files[name]}")]
-    dims = untold(failure.graph, failure.sizes)
-    given += [part for name, size in dims.items() for part in ("--dim", f"{name}={size}")]
-    backends = ["--backends", f"numpy,{judge.backend}"]
-    command = ["tfgraph", "compare", str(folder / _MODEL), *backends, *given, *loaded]
-    known = all(array.dtype.kind != "V" for array in failure.arrays.values())
     return Saved(
         folder=folder,
         seed=failure.seed,
@@ -95,10 +87,49 @@ def save(failure: Failure, judge: Judge, parent: Path, plugins: Sequence[Path] =
         output=failure.wrong.output,
         sizes=failure.sizes,
         why=failure.wrong.why,
-        text=text,
+        text=print_graph(failure.graph),
         replay=shlex.join(["tfgraph", "fuzz", "--replay", str(folder), *loaded]),
-        compare=shlex.join(command) if known else None,
+        compare=compare_command(failure, folder, files, judge.backend, plugins),
     )
+
+
+def write_files(failure: Failure, folder: Path) -> dict[str, str]:
+    """Write the graph, its inputs, and its weights unless they are seeded; the files of inputs by
+    name."""
+    text, model = print_graph(failure.graph), dump_yaml(failure.graph)
+    if failure.weights is not None:
+        names = [p.value.name for p in failure.graph.params]
+        write_weights(folder / _WEIGHTS, [_as_it_is(n, failure.weights[n]) for n in names])
+        model += f"checkpoint: {_WEIGHTS}\n"
+    (folder / _GRAPH).write_text(text, "utf-8")
+    (folder / _MODEL).write_text(model, "utf-8")
+    files = {name: f"x{i}.npy" for i, name in enumerate(failure.arrays)}
+    for name, file in files.items():
+        np.save(folder / file, failure.arrays[name])
+    return files
+
+
+def _as_it_is(name: str, array: NDArray) -> CompiledWeight:
+    return CompiledWeight(name, str(array.dtype), array.shape, "plain", (name,), lambda: array)
+
+
+def compare_command(
+    failure: Failure,
+    folder: Path,
+    files: Mapping[str, str],
+    backend: str,
+    plugins: Sequence[Path],
+    more: Sequence[str] = (),
+) -> str | None:
+    """The command that compares a saved failure; None where .npy files lack a dtype of it."""
+    if any(array.dtype.kind == "V" for array in failure.arrays.values()):
+        return None
+    given = [part for name in files for part in ("--input", f"{name}={folder / files[name]}")]
+    dims = untold(failure.graph, failure.sizes)
+    given += [part for name, size in dims.items() for part in ("--dim", f"{name}={size}")]
+    loaded = [part for plugin in plugins for part in ("--plugin", str(plugin))]
+    line = ["tfgraph", "compare", str(folder / _MODEL), "--backends", f"numpy,{backend}"]
+    return shlex.join([*line, *more, *given, *loaded])
 
 
 @dataclass(frozen=True)
@@ -138,7 +169,7 @@ def _read(path: Path, value: Value) -> NDArray:
     return array.view(dtype) if array.dtype.kind == "V" else array
 
 
-def _new_folder(parent: Path, name: str) -> Path:
+def new_folder(parent: Path, name: str) -> Path:
     """A folder of that name, or with a number behind it."""
     for number in range(1, 10_000):
         folder = parent / (name if number == 1 else f"{name}-{number}")
@@ -150,7 +181,7 @@ def _new_folder(parent: Path, name: str) -> Path:
     raise TfgraphError(f"{parent} holds too many failures", hint="--save names another folder")
 
 
-def _with_named_inputs(failure: Failure) -> Failure:
+def named_inputs(failure: Failure) -> Failure:
     """The same failure; inputs that were results, `7`, get names that model files allow, `v7`."""
     graph = failure.graph
     taken = {value.name for value in graph.values()}

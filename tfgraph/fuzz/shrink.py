@@ -1,6 +1,6 @@
 """From a failing batch of random graphs to one small graph with its inputs.
 
-May import: backends.numpy, weights, ir.
+May import: judge, api, backends.numpy, weights, ir, errors.
 """
 
 from __future__ import annotations
@@ -8,13 +8,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tfgraph.api.part import only, untold
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.fuzz.batch import merge, merged_feeds, only, untold
-from tfgraph.fuzz.judge import Wrong
+from tfgraph.errors import MissingTool, TfgraphError
+from tfgraph.fuzz.batch import merge, merged_feeds
+from tfgraph.fuzz.judge import Feeds, Wrong
 from tfgraph.ir import Fill, Graph, Input, Node, Output, Value
 from tfgraph.weights import Seeded
 
@@ -36,6 +38,8 @@ class Failure:
     sizes: Mapping[str, int]
     arrays: Arrays
     wrong: Wrong
+    weights: Arrays | None = None
+    """Those of the parameters; None for seeded ones."""
 
 
 def failures(
@@ -86,34 +90,49 @@ def _isolated(case: Case, judge: Judge, points: Points) -> Failure | None:
     return None
 
 
-def shrink(failure: Failure, judge: Judge, seconds: float = 60) -> Failure:
-    """A smaller failure: of one output, with as few nodes as possible. Each step is checked."""
+class Checks(Protocol):
+    """What says whether a graph is wrong; `Judge` is one."""
+
+    def check(self, graph: Graph, feeds: Feeds) -> list[Wrong]:
+        """What is wrong at any of the sizes with their inputs."""
+        ...
+
+
+def shrink(failure: Failure, judge: Checks, seconds: float = 60) -> Failure:
+    """A smaller failure: of one output, with as few nodes and as small sizes as possible. Each step
+    is checked."""
     until = time.monotonic() + seconds
 
-    def still(graph: Graph, arrays: Arrays) -> Failure | None:
+    def still(smaller: Failure) -> Failure | None:
         if time.monotonic() > until:
             return None
-        needed = {i.value.name: arrays[i.value.name] for i in graph.inputs}
-        for wrong in judge.check(graph, [(failure.sizes, needed)]):
+        needed = {i.value.name: smaller.arrays[i.value.name] for i in smaller.graph.inputs}
+        try:
+            found = judge.check(smaller.graph, [(smaller.sizes, needed)])
+        except MissingTool:
+            raise
+        except TfgraphError:  # the inputs do not go with what is left
+            return None
+        for wrong in found:
             if bool(wrong.output) != bool(failure.wrong.output):
                 continue  # it raises where the other was wrong, or the other way round
-            return replace(failure, graph=graph, arrays=needed, wrong=wrong)
+            return replace(smaller, arrays=needed, wrong=wrong)
         return None
 
     for output in failure.graph.outputs:
         if failure.wrong.output in ("", output.name):
-            part = only(failure.graph, output.name)
-            smaller = still(part, failure.arrays)
+            part = replace(failure, graph=only(failure.graph, output.name))
+            smaller = still(part)
             if smaller is not None:
                 failure = smaller
                 break
-    steps: list[Callable[[Failure], list[tuple[Graph, Arrays]]]] = [_earlier, _cut, _bypass]
+    steps: list[Callable[[Failure], list[Failure]]] = [_earlier, _cut, _bypass, _smaller]
     changed = True
     while changed:
         changed = False
         for step in steps:
-            for graph, arrays in step(failure):
-                smaller = still(graph, arrays)
+            for candidate in step(failure):
+                smaller = still(candidate)
                 if smaller is not None:
                     failure, changed = smaller, True
                     break
@@ -122,7 +141,8 @@ def shrink(failure: Failure, judge: Judge, seconds: float = 60) -> Failure:
 
 def _values(failure: Failure) -> dict[str, NDArray]:
     """Every value of the graph on the reference."""
-    reference = NumpyExecutable(failure.graph, Seeded(failure.graph.params))
+    weights = Seeded(failure.graph.params) if failure.weights is None else failure.weights
+    reference = NumpyExecutable(failure.graph, weights)
     dims = untold(failure.graph, failure.sizes)
     return {v.name: np.array(a) for v, _, a in reference.trace(failure.arrays, dims)}
 
@@ -133,7 +153,7 @@ def _one_output(graph: Graph) -> Output | None:
     return None if others else first
 
 
-def _earlier(failure: Failure) -> list[tuple[Graph, Arrays]]:
+def _earlier(failure: Failure) -> list[Failure]:
     """An earlier value as the output, the earliest first."""
     graph = failure.graph
     output = _one_output(graph)
@@ -142,18 +162,18 @@ def _earlier(failure: Failure) -> list[tuple[Graph, Arrays]]:
     last = output.value
     candidates = [node.outputs[0] for node in graph.nodes if last not in node.outputs]
     return [
-        (only(replace(graph, outputs=(Output("y", value),)), "y"), failure.arrays)
+        replace(failure, graph=only(replace(graph, outputs=(Output("y", value),)), "y"))
         for value in candidates[:20]
     ]
 
 
-def _cut(failure: Failure) -> list[tuple[Graph, Arrays]]:
+def _cut(failure: Failure) -> list[Failure]:
     """A value as an input, which holds what the reference computes; the latest first."""
     graph = failure.graph
     output = _one_output(graph)
     if output is None:
         return []
-    made: list[tuple[Graph, Arrays]] = []
+    made: list[Failure] = []
     known = _values(failure)
     for node in reversed(graph.nodes):
         if output.value in node.outputs or not node.inputs:
@@ -165,21 +185,47 @@ def _cut(failure: Failure) -> list[tuple[Graph, Arrays]]:
             nodes=tuple(n for n in graph.nodes if n is not node),
         )
         arrays = {**failure.arrays, **{v.name: known[v.name] for v in node.outputs}}
-        made.append((only(rest, output.name), arrays))
-    return [(g, a) for g, a in made if len(g.nodes) < len(graph.nodes)][:20]
+        made.append(replace(failure, graph=only(rest, output.name), arrays=arrays))
+    return [f for f in made if len(f.graph.nodes) < len(graph.nodes)][:20]
 
 
-def _bypass(failure: Failure) -> list[tuple[Graph, Arrays]]:
+def _bypass(failure: Failure) -> list[Failure]:
     """A node left out whose result has the type of an operand."""
     graph = failure.graph
-    made: list[tuple[Graph, Arrays]] = []
+    made: list[Failure] = []
     for node in graph.nodes:
         if len(node.outputs) > 1:
             continue
         same = next((v for v in node.inputs if v.type == node.output.type), None)
         if same is not None:
-            made.append((_without(graph, node, same), failure.arrays))
+            made.append(replace(failure, graph=_without(graph, node, same)))
     return made[:20]
+
+
+def _smaller(failure: Failure) -> list[Failure]:
+    """One size less, the least first: of every input the rows and columns that are left."""
+    made: list[Failure] = []
+    for symbol in failure.graph.symbols:
+        size = failure.sizes.get(symbol.name, 0)
+        for less in dict.fromkeys([symbol.low, 2, 3, size // 2, size - 1]):
+            if symbol.low <= less < size:
+                sizes = {**failure.sizes, symbol.name: less}
+                arrays = _cropped(failure, sizes)
+                made += [replace(failure, sizes=sizes, arrays=arrays)] if arrays else []
+    return made
+
+
+def _cropped(failure: Failure, sizes: Mapping[str, int]) -> dict[str, NDArray]:
+    """The first elements of every input, as many as it has at these sizes; none where it would have
+    more."""
+    found: dict[str, NDArray] = {}
+    for given in failure.graph.inputs:
+        array = failure.arrays[given.value.name]
+        shape = [d.evaluate(sizes) for d in given.value.type.shape]
+        if any(new > old for new, old in zip(shape, array.shape, strict=True)):
+            return {}
+        found[given.value.name] = np.array(array[tuple(slice(n) for n in shape)])
+    return found
 
 
 def _without(graph: Graph, gone: Node, instead: Value) -> Graph:

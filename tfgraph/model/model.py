@@ -72,7 +72,7 @@ class Model:
 
     def intervene(self, edits: Mapping[str, Any]) -> Model:
         """The model with `Graph.intervene` done to its graph and to the functions with which it
-        generates, of which each has a part of the graph."""
+        generates, of which each has a part of the graph. No file holds it."""
 
         def has(graph: Graph, name: str) -> bool:
             try:
@@ -86,7 +86,7 @@ class Model:
             key: part.intervene({name: new for name, new in edits.items() if has(part, name)})
             for key, part in self.functions.items()
         }
-        return replace(self, graph=graph, functions=functions)
+        return replace(self, graph=graph, functions=functions, path=None)
 
     def load(self) -> dict[str, NDArray]:
         """All parameters as arrays: by name, in the graph's shapes and dtypes."""

@@ -302,7 +302,7 @@ class Importer:
 
     def _unique(self, name: str, *, keep: bool = False) -> str:
         """A name of letters, digits, _ and . that no other value has."""
-        base = name if keep and len(name) <= LONGEST_NAME else _clean(name)
+        base = name if keep and len(name) <= LONGEST_NAME else clean(name)
         base = f"v{base}" if base.isdigit() else base
         free, number = base, 1
         while free in self._taken:
@@ -324,8 +324,9 @@ def _first(x: Stored, shape: tuple[int, ...], axis: int) -> Callable[[], NDArray
     return lambda: np.take(x.read().reshape(shape), 0, axis=axis)
 
 
-def _clean(name: str) -> str:
-    """/m/layer.0/MatMul_output_0 as m.layer.0.MatMul_output_0."""
+def clean(name: str) -> str:
+    """A name of the file as values have it, /m/layer.0/MatMul_output_0 as
+    m.layer.0.MatMul_output_0; another value of that name has a number behind it."""
     text = re.sub(r"[/:]+", ".", name).strip(".")
     text = re.sub(r"[^A-Za-z0-9_.]+", "_", text)[: LONGEST_NAME - 20]
     return text or "value"

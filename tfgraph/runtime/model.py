@@ -9,8 +9,11 @@ May import: the other files of runtime, errors.
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.runtime import format as layout
@@ -20,7 +23,22 @@ from tfgraph.runtime.jit import Program
 from tfgraph.runtime.tensors import map_tensors
 from tfgraph.runtime.text import TokenRules
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
 log = logging.getLogger("tfgraph")
+
+
+@dataclass(frozen=True)
+class StoredWeight:
+    """A weight of an artifact in its layout, and the names of the model's that it is made of."""
+
+    name: str
+    layout: str
+    sources: tuple[str, ...]
+    array: Array
 
 
 class Model(Function):
@@ -70,6 +88,15 @@ class Model(Function):
         code, self._loaded.code = self._loaded.code, None
         if code is not None:
             code.program.close()
+
+    def stored_weights(self) -> Iterator[StoredWeight]:
+        """The weights of `main` as its kernels read them, in order."""
+        code = self._loaded.code
+        if code is None:
+            raise TfgraphError(f"model '{self.name}' is closed")
+        for entry in self.manifest["weights"]:
+            array = np.from_dlpack(code.weights([entry["name"]])[0])
+            yield StoredWeight(entry["name"], entry["layout"], tuple(entry["sources"]), array)
 
     def __reduce__(self) -> NoReturn:
         raise TfgraphError(

@@ -4,20 +4,20 @@ The exact result is computed, in float64 throughout with nothing rounded, and ho
 every op reads operands that are a rounding error away. A kernel is backward stable if its result is
 the exact one of such operands (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
 section 1.5): a right backend's error is of that size, and a wrong one's is not. May import:
-backends.numpy, ops, ir.
+part, backends.numpy, ops, ir.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from tfgraph.api.part import untold
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.fuzz.batch import untold
-from tfgraph.fuzz.inputs import limits_of
 from tfgraph.ops import FloatArray, evaluate, in_float64
 
 if TYPE_CHECKING:
@@ -72,28 +72,62 @@ def against_float64(
     """Judge a result `got` of the graph's one output, for which the reference gives `want`. None
     where it is not of floats, or where the two are not finite in the same places: such a difference
     is no rounding error."""
-    if want.shape != got.shape or want.dtype != got.dtype or not is_float(want):
-        return None
-    a, b = want.astype(np.float64), got.astype(np.float64)
-    finite = np.isfinite(a)
-    if not np.array_equal(finite, np.isfinite(b)):
-        return None
-    inputs = {i.value.name: arrays[i.value.name] for i in graph.inputs}
-    dims = untold(graph, sizes)
-    (exact,) = NumpyExecutable(graph, weights, exact=True)(dims=dims, **inputs).values()
-    given = inputs | {p.value.name: weights[p.value.name] for p in graph.params}
+    return Float64(graph, weights, sizes, arrays).judge(want, got)
 
-    def largest(error: NDArray) -> float:
+
+@dataclass(frozen=True)
+class Float64:
+    """The graph's one output in float64, with nothing rounded, by which results are judged."""
+
+    graph: Graph
+    weights: Arrays
+    sizes: Mapping[str, int]
+    arrays: Arrays
+
+    def judge(self, want: NDArray, got: NDArray) -> Honest | None:
+        """See `against_float64`."""
+        if want.shape != got.shape or want.dtype != got.dtype or not is_float(want):
+            return None
+        a, b = want.astype(np.float64), got.astype(np.float64)
+        finite = np.isfinite(a)
+        if not np.array_equal(finite, np.isfinite(b)):
+            return None
         # Where exact arithmetic is not finite, as after an overflow that a dtype has not, all is.
-        return float(np.max(error[finite & np.isfinite(exact)], initial=0))
+        where = finite & np.isfinite(self.exact)
 
-    with np.errstate(all="ignore"):
-        moves = [
-            largest(np.abs(_moved(graph, given, sizes, seed) - exact)) for seed in range(_RUNS)
-        ]
-        error, reference = largest(np.abs(b - exact)), largest(np.abs(a - exact))
-    underflow = float(limits_of(want.dtype).tiny)
-    return Honest(error, reference, underflow + _SLACK * max(moves))
+        def largest(x: NDArray) -> float:
+            return float(np.max(np.abs(x - self.exact)[where], initial=0))
+
+        with np.errstate(all="ignore"):
+            moves = max(largest(moved) for moved in self.moved)
+            underflow = _tiny(want.dtype)
+            return Honest(largest(b), largest(a), underflow + _SLACK * moves)
+
+    @cached_property
+    def exact(self) -> NDArray:
+        """The result."""
+        run = NumpyExecutable(self.graph, self.weights, exact=True)
+        (found,) = run(dims=untold(self.graph, self.sizes), **self._inputs).values()
+        return found
+
+    @cached_property
+    def moved(self) -> list[NDArray]:
+        """What it becomes when every op reads operands that are a rounding error away."""
+        given = self._inputs | {p.value.name: self.weights[p.value.name] for p in self.graph.params}
+        with np.errstate(all="ignore"):
+            return [_moved(self.graph, given, self.sizes, seed) for seed in range(_RUNS)]
+
+    @property
+    def _inputs(self) -> dict[str, NDArray]:
+        return {i.value.name: self.arrays[i.value.name] for i in self.graph.inputs}
+
+
+def _tiny(dtype: np.dtype[Any]) -> float:
+    """The least normal number, of bfloat16 too."""
+    import ml_dtypes
+
+    library: Any = ml_dtypes
+    return float(library.finfo(dtype).tiny)
 
 
 @dataclass(frozen=True, eq=False)
