@@ -69,6 +69,7 @@ def test_a_planted_fault_is_found_and_shrunk_to_its_op(
     op: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cases = [random_case(seed, kind="blocks") for seed in SEEDS]
     guilty = {c.seed for c in cases if any(n.op == op for n in c.graph.nodes)}
@@ -84,6 +85,7 @@ def test_a_planted_fault_is_found_and_shrunk_to_its_op(
     graph = parse_graph((saved.folder / "graph.tfg").read_text("utf-8"))
     assert read_model(saved.folder / "model.yaml").graph == graph
     assert saved.compare is not None
+    monkeypatch.chdir(tmp_path)  # where `compare` leaves the kernel that is wrong
     for command in (saved.compare, saved.replay):
         code = main(shlex.split(command)[1:])
         out, err = capsys.readouterr()
