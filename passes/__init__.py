@@ -23,11 +23,16 @@ from tfgraph.passes.pipeline import (
     run_pipeline,
 )
 from tfgraph.passes.recover_activations import RecoverActivations
+from tfgraph.passes.recover_bools import RecoverBools
+from tfgraph.passes.recover_constants import RecoverConstants
+from tfgraph.passes.recover_empty_rows import RecoverEmptyRows
 from tfgraph.passes.recover_heads import RecoverHeads
+from tfgraph.passes.recover_indices import RecoverIndices
 from tfgraph.passes.recover_linear import RecoverLinear
 from tfgraph.passes.recover_masks import RecoverMasks
 from tfgraph.passes.recover_norms import RecoverNorms
 from tfgraph.passes.recover_rotary import RecoverRotary
+from tfgraph.passes.recover_rotary_parts import RecoverRotaryParts
 from tfgraph.passes.rewrite import Declined, Rewrites, apply_rules
 from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import Simplify
@@ -50,11 +55,16 @@ __all__ = [
     "Pass",
     "PassReport",
     "RecoverActivations",
+    "RecoverBools",
+    "RecoverConstants",
+    "RecoverEmptyRows",
     "RecoverHeads",
+    "RecoverIndices",
     "RecoverLinear",
     "RecoverMasks",
     "RecoverNorms",
     "RecoverRotary",
+    "RecoverRotaryParts",
     "Rewrites",
     "Rule",
     "RulePass",

@@ -34,8 +34,9 @@ DEFAULT_PIPELINE = (
 )
 
 IMPORTED_PIPELINE = (
-    "simplify,cse,recover-norms,recover-activations,recover-linear,recover-heads,recover-masks,"
-    "recover-rotary," + DEFAULT_PIPELINE
+    "recover-constants,recover-rotary-parts,simplify,cse,recover-norms,recover-activations,"
+    "recover-bools,recover-indices,recover-linear,recover-empty-rows,recover-heads,recover-masks,"
+    "recover-rotary,recover-constants," + DEFAULT_PIPELINE
 )
 """For what another tool wrote out in its own ops."""
 

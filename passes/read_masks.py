@@ -12,21 +12,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.ir import DType, Exact, Value, as_dim
+from tfgraph.ir import Dim, DType, Exact, Value, as_dim
 from tfgraph.ir import mask as masks
 from tfgraph.ops import Traced, current, logical_not
 from tfgraph.ops.positions import Affine, affine
+from tfgraph.passes.windows import at_least_zero, joined, start_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfgraph.ir import Mask, Node, TensorType
-    from tfgraph.ir.dim import Dim
 
 SENTINEL = -1e4
 """Constants up to this one, added to a score, hide it: e^-10000 is 0 in every float type."""
 _ZERO, _ONE = as_dim(0), as_dim(1)
 _TRUE = Exact(Fraction(1))
+_ZERO_OF_INTEGERS = Exact(Fraction(0))
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Reader:
     def hidden(self, value: Value, scores: TensorType) -> list[Mask] | None:
         """The masks that an added tensor is, if it is 0 where a score counts and a sentinel
         elsewhere."""
-        node = self._bare(value)
+        node = self.bare(value)
         if node is None:
             return None
         if self.is_zero(value):
@@ -71,7 +72,7 @@ class Reader:
 
     def _hiding(self, value: Value, scores: TensorType) -> list[Mask] | None:
         """The masks that floats of 0 and 1 are where 1 hides: 1 - keep, or a bool."""
-        inner = self._bare(value)
+        inner = self.bare(value)
         if inner is None:
             return None
         if inner.op == "cast" and inner.inputs[0].type.dtype == DType.bool_:
@@ -83,10 +84,10 @@ class Reader:
     def _padded(self, condition: Value, added: Value, scores: TensorType) -> list[Mask] | None:
         """where(added + keep == 0, -3e38, added): hidden is what `added` hides, and where it does
         not, what a keep of 0 and 1 does."""
-        same = self._bare(condition)
+        same = self.bare(condition)
         if same is None or same.op != "equal" or same.operands[1] != Exact(Fraction(0)):
             return None
-        total = self._bare(same.inputs[0])
+        total = self.bare(same.inputs[0])
         if total is None or total.op != "add" or added not in total.inputs:
             return None
         hidden = self.hidden(added, scores)
@@ -97,7 +98,7 @@ class Reader:
         """The masks that floats of 0 and 1 are, which were integers or bools; 1 is to be seen."""
         if self._constant(keep) == _TRUE:
             return []
-        node = self._bare(keep)
+        node = self.bare(keep)
         if node is None:
             return None
         if node.op != "cast":  # the integers became floats before they got the axes of scores
@@ -113,22 +114,32 @@ class Reader:
 
     def allowed(self, condition: Value, scores: TensorType) -> list[Mask]:
         """The masks whose intersection a condition is."""
-        node = self._bare(condition)
+        found = [whole(m, scores) for m in self._parts(condition, scores)]
+        return [m for m in found if m is not None]
+
+    def _parts(self, condition: Value, scores: TensorType) -> list[Mask]:
+        node = self.bare(condition)
         if node is not None:
             if node.op == "logical_and":
-                return [m for v in node.inputs for m in self.allowed(v, scores)]
+                return joined([m for v in node.inputs for m in self._parts(v, scores)])
             if node.op == "full" and node.attrs["value"] == _TRUE:
                 return []
-            positions = self._compared(node, scores)
-            if positions is not None:
-                return positions
+            for read in (self._compared, self._shorter, self._prefix, self._segments):
+                found = read(node, scores)
+                if found is not None:
+                    return found
         keys = self._keys(condition, scores)
-        return keys if keys is not None else [masks.dense(Traced(current(), condition))]
+        if keys is not None:
+            return keys
+        made = self.producer.get(condition)
+        if made is not None and made.op == "broadcast_to":
+            condition = made.inputs[0]
+        return [masks.dense(Traced(current(), condition))]
 
     def _compared(self, node: Node, scores: TensorType) -> list[Mask] | None:
-        """A comparison of positions."""
+        """A comparison of positions: `j < i + n` ends a window, `not i < j` is causal."""
         negated = node.op == "logical_not"
-        less = self._bare(node.inputs[0]) if negated else node
+        less = self.bare(node.inputs[0]) if negated else node
         if less is None or less.op != "less":
             return None
         a, b = less.operands
@@ -139,32 +150,86 @@ class Reader:
         x, y = affine(a, self.producer), affine(b, self.producer)
         if x is None or y is None:
             return None
-        gap = x.combined(y, lambda p, q: p - q) if negated else y.combined(x, lambda p, q: p - q)
-        if not negated:
-            gap = Affine(gap.start - 1, gap.steps)
-        return _at_least_zero(gap, scores)
+        if negated:
+            return at_least_zero(x.combined(y, operator.sub), scores)
+        gap = y.combined(x, operator.sub)
+        start = start_of(x, scores)
+        return at_least_zero(Affine(gap.start - 1, gap.steps), scores, window=True, start=start)
+
+    def _shorter(self, node: Node, scores: TensorType) -> list[Mask] | None:
+        """j < length[batch]."""
+        if node.op != "less" or not all(isinstance(o, Value) for o in node.operands):
+            return None
+        key, length = node.inputs
+        at, rank = affine(key, self.producer), scores.rank
+        if at is None or at.aligned(rank) != _unit(rank - 1, rank, scores.shape):
+            return None
+        source = self._source(length, (scores.shape[0], *[_ONE] * (rank - 1)), scores.shape[:1])
+        return None if source is None else [masks.padding(Traced(current(), source))]
+
+    def _prefix(self, node: Node, scores: TensorType) -> list[Mask] | None:
+        """j < length[batch], or causal."""
+        if node.op != "logical_or":
+            return None
+        for one, other in (node.inputs, node.inputs[::-1]):
+            short, rest = self.bare(one), self.bare(other)
+            lengths = None if short is None else self._shorter(short, scores)
+            after = None if rest is None else self._compared(rest, scores)
+            match lengths, after:
+                case [masks.Padding(keep)], [masks.Causal(offset)]:
+                    return [masks.prefix(keep, offset)]
+                case _:
+                    pass
+        return None
+
+    def _segments(self, node: Node, scores: TensorType) -> list[Mask] | None:
+        """Equal ids of queries and keys."""
+        if node.op != "equal" or not all(isinstance(o, Value) for o in node.operands):
+            return None
+        batch, *_, queries, keys = scores.shape
+        ones = [_ONE] * (scores.rank - 3)
+        for one, other in (node.inputs, node.inputs[::-1]):
+            query = self._source(one, (batch, *ones, queries, _ONE), (batch, queries))
+            key = self._source(other, (batch, *ones, _ONE, keys), (batch, keys))
+            if query is not None and key is not None:
+                return [masks.segments(*(Traced(current(), v) for v in (query, key)))]
+        return None
+
+    def _source(self, value: Value, shape: Any, source: Any) -> Value | None:
+        """The integers of a shape `source` that a value of `shape` is, by axes of size 1."""
+        if value.type.shape != shape or not value.type.dtype.is_int:
+            return None
+        node = self.producer.get(value)
+        while value.type.shape != source:
+            if node is None or node.op not in ("reshape", "cast"):
+                return None
+            value = node.inputs[0]
+            node = self.producer.get(value)
+        if node is not None and node.op == "cast" and node.inputs[0].type.dtype.is_int:
+            value = node.inputs[0]  # positions are compared as i64
+        return value if value.type.dtype.is_int else None
 
     def _distance(self, a: Any, b: Any, scores: TensorType) -> list[Mask] | None:
         """not a < |x|: |x| <= a, which is x <= a and -x <= a."""
-        node = self._bare(b) if isinstance(b, Value) else None
+        node = self.bare(b) if isinstance(b, Value) else None
         if node is None or node.op != "abs":
             return None
         most, x = affine(a, self.producer), affine(node.inputs[0], self.producer)
         if most is None or x is None:
             return None
         sides = [most.combined(x, operator.sub), most.combined(x, operator.add)]
-        found = [_at_least_zero(side, scores) for side in sides]
+        found = [at_least_zero(side, scores, window=True) for side in sides]
         if any(side is None for side in found):
             return None
         windows = [m for side in found for m in side or ()]
-        return _joined(windows)
+        return joined(windows)
 
     def _keys(self, value: Value, scores: TensorType) -> list[Mask] | None:
         """A condition on keys alone: a mask [batch, keys], read as it is or by positions."""
         batch, keys = scores.shape[0], scores.shape[-1]
         if value.type.rank != scores.rank or value.type.shape[-1] != keys:
             return None  # its first axis is not the batch, or its last not the keys
-        node = self.producer.get(value)
+        node = self._counted(value)
         while node is not None and node.op in ("reshape", "broadcast_to", "cast"):
             source = node.inputs[0]
             if node.op == "cast" and source.type.dtype.is_float:
@@ -177,12 +242,12 @@ class Reader:
                 if not _is_row(node.output.type.shape, batch, keys):
                     return None
                 if source.type.shape == (batch, keys):
-                    return [masks.padding(Traced(current(), self._integer(source)))]
-            node = self.producer.get(source)
+                    return [masks.padding(Traced(current(), self.integer(source)))]
+            node = self._counted(source)
         if node is None or node.op not in ("take", "take_at"):
             return None
         table = self._table(node, batch, keys)
-        return None if table is None else [masks.padding(Traced(current(), self._integer(table)))]
+        return None if table is None else [masks.padding(Traced(current(), self.integer(table)))]
 
     def _table(self, node: Node, batch: Dim, keys: Dim) -> Value | None:
         """The mask [batch, keys] that a gather reads all of, row by row."""
@@ -210,15 +275,30 @@ class Reader:
             inner = self.producer.get(source)
         return None
 
-    def _integer(self, value: Value) -> Value:
+    def integer(self, value: Value) -> Value:
         """The integers that a bool mask was made of, or one of floats: not 0 is true."""
         node = self.producer.get(value)
         if node is not None and node.op == "cast" and not node.output.type.dtype.is_int:
             source = node.inputs[0]
             return source if source.type.dtype.is_int else value
-        return value
+        inner = None if node is None else self._not_zero(node)
+        return value if inner is None else inner
 
-    def _bare(self, value: Value) -> Node | None:
+    def _counted(self, value: Value) -> Node | None:
+        """The node that makes a value, or the integers of which it says that they are not 0."""
+        node = self.producer.get(value)
+        inner = None if node is None else self._not_zero(node)
+        return node if inner is None else self.producer.get(inner)
+
+    def _not_zero(self, node: Node) -> Value | None:
+        """The integers x of `not x == 0`."""
+        equal = self.producer.get(node.inputs[0]) if node.op == "logical_not" else None
+        if equal is None or equal.op != "equal" or _ZERO_OF_INTEGERS not in equal.operands:
+            return None
+        (x,) = equal.inputs
+        return x if x.type.dtype.is_int else None
+
+    def bare(self, value: Value) -> Node | None:
         """The node behind broadcasts, and reshapes that add or drop axes in front."""
         node = self.producer.get(value)
         while node is not None and (
@@ -268,39 +348,3 @@ def _is_row(shape: tuple[Dim, ...], batch: Dim, keys: Dim) -> bool:
     first, *rest = shape
     wide = [size for size in rest if size != _ONE]
     return first == batch and wide == [size for size in (keys,) if size != _ONE]
-
-
-def _at_least_zero(gap: Affine, scores: TensorType) -> list[Mask] | None:
-    """The masks that say that a sum over the axes of the scores is not negative."""
-    gap = gap.aligned(scores.rank)
-    *outer, query, key = gap.steps
-    if any(step.terms for step in outer):
-        return None
-    signs = [int(s) if s.is_const else None for s in (query, key)]
-    if signs == [0, 0]:
-        return [] if gap.start.is_const and int(gap.start) >= 0 else None
-    square = scores.shape[-2] == scores.shape[-1]
-    if signs == [1, -1]:  # key <= query + start
-        if not gap.start.terms and square:
-            return [masks.causal()]
-        return [masks.causal(gap.start)]
-    if signs == [-1, 1]:  # key >= query - start
-        return _window(left=gap.start) if square else None
-    if None not in signs and all(s is not None and s >= 0 for s in signs):
-        return [] if gap.start.is_const and int(gap.start) >= 0 else None
-    return None
-
-
-def _window(*, left: Dim) -> list[Mask] | None:
-    return [masks.window(left=left)] if left.is_const and int(left) >= 0 else None
-
-
-def _joined(found: list[Mask]) -> list[Mask]:
-    """A window to the left, and causal with an offset, which is a window to the right, as one."""
-    left = [m for m in found if isinstance(m, masks.Window)]
-    right = [m for m in found if isinstance(m, masks.Causal)]
-    if len(left) == 1 and len(right) == 1 and len(found) == 2:
-        offset = right[0].offset or _ZERO
-        if offset.is_const and int(offset) >= 0:
-            return [masks.window(left[0].left, offset)]
-    return found

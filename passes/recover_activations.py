@@ -1,7 +1,7 @@
 """recover-activations: GELU in its forms, SiLU and quick GELU, written out in elementwise ops.
 
-The constants of GELU stand in files as rounded decimals: one that is within 2 ulp of float32 is
-read as what it stands for.
+The constants of GELU stand in files as rounded decimals: one that is within 2 ulp of float32, or of
+a narrower type, is read as what it stands for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tfgraph.ops import gelu, gelu_tanh, quick_gelu, silu
+from tfgraph.ir import DType
+from tfgraph.ops import gelu, gelu_tanh, quick_gelu, relu2, silu
 from tfgraph.passes.pattern import NoMatch, call, const, either, var
 from tfgraph.passes.pipeline import RulePass, register_pass
 from tfgraph.passes.rule import Rule, rule
@@ -18,7 +19,12 @@ if TYPE_CHECKING:
     from tfgraph.ir import Exact
     from tfgraph.passes.pattern import Pattern
 
-_ULPS = 2 * 2.0**-23
+_ULPS = {
+    DType.float64: 2 * 2.0**-23,  # constants are copied from float32
+    DType.float32: 2 * 2.0**-23,
+    DType.float16: 2 * 2.0**-10,
+    DType.bfloat16: 2 * 2.0**-7,
+}
 _ROUNDED = "a rounded decimal as the constant that it was"
 
 
@@ -26,14 +32,14 @@ def _halved(inner: Pattern) -> list[Pattern]:
     """x * inner / 2, in any order."""
     x = var("x")
     return [
-        call("mul", call("mul", x, 0.5), inner),
+        call("mul", call("mul", x, 0.5, shared=True), inner),
         call("mul", call("mul", x, inner), 0.5),
         call("mul", x, call("mul", inner, 0.5)),
     ]
 
 
-def _is(constant: Exact, expected: float) -> bool:
-    return abs(float(constant) / expected - 1) <= _ULPS
+def _is(constant: Exact, expected: float, x: Any) -> bool:
+    return abs(float(constant) / expected - 1) <= _ULPS[x.dtype]
 
 
 _SCALED = either(call("div", var("x"), const("divisor")), call("mul", var("x"), const("factor")))
@@ -54,18 +60,18 @@ _TANH = call("add", call("tanh", _INNER), 1)
 
 def _gelu(x: Any, divisor: Exact | None, factor: Exact | None) -> Any:
     """x (1 + erf(x / sqrt(2))) / 2 -> gelu(x)."""
-    if divisor is not None and not _is(divisor, math.sqrt(2)):
+    if divisor is not None and not _is(divisor, math.sqrt(2), x):
         raise NoMatch(f"x is divided by {divisor}, not by sqrt(2)")
-    if factor is not None and not _is(factor, math.sqrt(0.5)):
+    if factor is not None and not _is(factor, math.sqrt(0.5), x):
         raise NoMatch(f"x is multiplied by {factor}, not by sqrt(1/2)")
     return gelu(x)
 
 
 def _gelu_tanh(x: Any, cubic: Exact, root: Exact) -> Any:
     """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 -> gelu_tanh(x)."""
-    if not _is(cubic, 0.044715):
+    if not _is(cubic, 0.044715, x):
         raise NoMatch(f"x^3 is multiplied by {cubic}, not by 0.044715")
-    if not _is(root, math.sqrt(2 / math.pi)):
+    if not _is(root, math.sqrt(2 / math.pi), x):
         raise NoMatch(f"the sum is multiplied by {root}, not by sqrt(2/pi)")
     return gelu_tanh(x)
 
@@ -91,9 +97,18 @@ def _silu(x: Any) -> Any:
 )
 def _quick_gelu(x: Any, factor: Exact) -> Any:
     """x sigmoid(1.702 x) -> quick_gelu(x)."""
-    if not _is(factor, 1.702):
+    if not _is(factor, 1.702, x):
         raise NoMatch(f"x is multiplied by {factor}, not by 1.702")
     return quick_gelu(x)
+
+
+_SQUARED = call("relu", var("x"), shared=True, name="once")
+
+
+@rule(call("mul", _SQUARED, _SQUARED), near=10**6, name="relu2")
+def _relu2(x: Any) -> Any:
+    """relu(x) relu(x) -> relu2(x)."""
+    return relu2(x)
 
 
 @register_pass
@@ -101,4 +116,4 @@ class RecoverActivations(RulePass):
     """Activations that were written out."""
 
     name = "recover-activations"
-    rules: ClassVar[list[Rule]] = [*_FORMS, _silu, _quick_gelu]
+    rules: ClassVar[list[Rule]] = [*_FORMS, _silu, _quick_gelu, _relu2]

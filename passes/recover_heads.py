@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tfgraph.ir import as_dim
-from tfgraph.ops import add, div, matmul, mul, reshape, transpose, weighted_sum
+from tfgraph.ir import as_dim, exact
+from tfgraph.ops import (
+    add,
+    div,
+    matmul,
+    mul,
+    reshape,
+    transpose,
+    weighted_sum,
+)
 from tfgraph.passes.pattern import NoMatch, call, const, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.rule import Rule, rule
+from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import drop_no_op, merge_factors, merge_reshapes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tfgraph.ir import Exact, Node
+    from tfgraph.ir import Exact, Node, Value
 
 _SILENT = 10**6
 _ONE = as_dim(1)
@@ -91,6 +99,30 @@ def unfold_transposed(a: Any, folded_a: Node, out: Node) -> Any:
     return turned
 
 
+_OF_WEIGHTS = ("reshape", "transpose", "broadcast_to", "cast", "sum", "mul", "div")
+"""What weights of 0 stay 0 in."""
+
+
+@rule(call("matmul", var("w"), var("v")), near=_SILENT)
+def weights_of_values(w: Any, v: Any, match: Match) -> Any:
+    """w @ V -> weighted_sum(w, V), where w is a softmax, or 0 where something is not chosen."""
+    if len(w.shape) < 3 or len(v.shape) != len(w.shape) or not _are_weights(w.value, match):
+        raise NoMatch
+    return weighted_sum(w, v)
+
+
+def _are_weights(value: Value, match: Match) -> bool:
+    node = match.graph.producer.get(value)
+    while node is not None and node.op in _OF_WEIGHTS:
+        node = match.graph.producer.get(node.inputs[0])
+    if node is None or node.op == "softmax":
+        return node is not None
+    if node.op != "where":
+        return False
+    other = match.graph.producer.get(node.inputs[2])
+    return other is not None and other.op == "full" and other.attrs["value"] == exact(0)
+
+
 def _scaled(x: str) -> Any:
     return call(("mul", "div"), var(x), const("c"), name="scale", shared=True)
 
@@ -141,5 +173,6 @@ class RecoverHeads(RulePass):
         scaled_before_transpose,
         scaled_queries,
         scaled_keys,
+        weights_of_values,
     ]
     cleanups: ClassVar[list[Rule]] = [merge_reshapes, drop_no_op, merge_factors]

@@ -19,7 +19,7 @@ _SILENT = 10**6
 @rule(call("matmul", var("x"), var("w")), near=_SILENT, name="linear")
 def _linear(x: Any, w: Any, match: Match) -> Any:
     """x @ w -> linear(x, w), where w is a weight [in, out] or computed from weights."""
-    if len(w.shape) != 2 or not _is_weight(w.value, match) or _is_weight(x.value, match):
+    if len(w.shape) != 2 or not _is_weight(w.value, match):
         raise NoMatch
     return linear(x, w)
 
@@ -36,11 +36,11 @@ def join_bias(x: Any, w: Any, b: Any, match: Match) -> Any:
 
 
 def _is_weight(value: Value, match: Match) -> bool:
-    """Whether a value is a parameter, or of fixed size and computed from parameters alone."""
-    if value in match.graph.param_values:
-        return True
+    """Whether a value is given, or of fixed size and computed from such alone."""
     node = match.graph.producer.get(value)
-    if node is None or not node.inputs or not node.is_static:
+    if node is None:
+        return True
+    if not node.inputs or not node.is_static:
         return False
     return all(_is_weight(v, match) for v in node.inputs)
 

@@ -16,22 +16,26 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tfgraph.ir import Value
+from tfgraph.ir import Mask, Value, as_dim
 from tfgraph.ir import mask as masks
-from tfgraph.ops import Traced, current, mask, reshape, softmax
+from tfgraph.ops import Traced, add, attention, current, mask, reshape, softmax
+from tfgraph.ops.infer import broadcast_shapes
 from tfgraph.passes.pattern import NoMatch, call, masked, var
 from tfgraph.passes.pipeline import RulePass, register_pass
+from tfgraph.passes.read_biases import read_bias
 from tfgraph.passes.read_masks import Reader, opposite
 from tfgraph.passes.rewrite import Rewrites, apply_rules
 from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.windows import whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tfgraph.ir import Graph, Mask, Node
+    from tfgraph.ir import Graph, Node, TensorType
 
 _SCALED = ("mul", "div", "tanh")
 _SILENT = 10**6
+_ADDED = (masks.Bias, masks.Alibi, masks.Relative)
 LEAST = "the least number of a type as minus infinity"
 """What rules read that change rows with no allowed key."""
 
@@ -84,19 +88,37 @@ def _filled(condition: Any, a: Any, b: Any, s: Node, match: Match) -> Any:
 
 @rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, name="structure")
 def _structure(scores: Any, m: Mask, match: Match) -> Any:
-    """mask(scores, dense(condition)) -> mask(scores, causal() & ...), where that is understood."""
+    """mask(scores, dense(condition) & bias(t)) -> mask(scores, causal() & alibi(s) & ...), where
+    that is understood."""
+    return _applied(scores, _parts(m, scores.type, match))
+
+
+@rule(call("attention", var("q"), var("k"), var("v"), masked("m"), name="node"), near=_SILENT)
+def structure_of_attention(q: Any, k: Any, v: Any, m: Mask, node: Node, match: Match) -> Any:
+    """attention(Q, K, V, dense(condition) & ...) -> attention(Q, K, V, causal() & ...)."""
+    attrs: Any = node.attrs
+    shape = (q.shape[0], as_dim(attrs["heads"]), q.shape[1], k.shape[1])
+    parts = _parts(m, q.type.with_shape(shape), match)
+    return attention(q, k, v, _joined(parts), **attrs)
+
+
+def _parts(m: Mask, scores: TensorType, match: Match) -> list[Mask]:
+    """The masks that are understood, in order. Raises NoMatch where they are no others."""
     reader = Reader(match.makers)
     parts: list[Mask] = []
-    changed = False
     for part in m.parts:
-        known = [part]
+        known: list[Mask | None] = [whole(part, scores)]
         if isinstance(part, masks.Dense):
-            known = reader.allowed(part.allowed.value, scores.type)
-            changed = changed or len(known) != 1 or not isinstance(known[0], masks.Dense)
-        parts += known
-    if not changed:
+            known = [*reader.allowed(part.allowed.value, scores)]
+        elif isinstance(part, masks.Bias):
+            known = [*_understood(part.values.value, scores, match)]
+        elif isinstance(part, masks.Padding):
+            known = [masks.padding(Traced(current(), reader.integer(part.keep.value)))]
+        parts += [part for part in known if part is not None]
+    parts = _ordered(parts)
+    if [*map(str, parts)] == [*map(str, m.parts)]:
         raise NoMatch
-    return _applied(scores, parts)
+    return parts
 
 
 @rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, reads=LEAST)
@@ -138,11 +160,115 @@ def guard_changes_nan_rows(p: Any, zero: Any, match: Match) -> Any:
     return p
 
 
+@rule(call("mask", call("add", var("a"), var("b")), masked("m")), near=_SILENT)
+def added_before(a: Any, b: Any, m: Mask, match: Match) -> Any:
+    """mask(scores + t, m) -> mask(scores, bias(t) & m)."""
+    scores, added = _sides(a, b, match)
+    if scores is not None:
+        return _applied(scores, [*map(_bias, added), *m.parts])
+    shape = getattr(b, "shape", None)
+    if shape is None or a.shape != broadcast_shapes(a.shape, shape):
+        raise NoMatch
+    return _applied(a, [masks.bias(b), *m.parts])
+
+
+@rule(call("add", var("a"), var("b"), name="sum"), near=_SILENT)
+def positions_added(a: Any, b: Any, sum: Node, match: Match) -> Any:
+    """x + slopes (j - i) -> mask(x, alibi(slopes)), and so for `relative`, where the sum is no term
+    of another."""
+    if any(user.op == "add" for user in match.graph.users.get(sum.output, ())):
+        raise NoMatch
+    for scores, other in ((a, b), (b, a)):
+        if not isinstance(scores, Traced) or not isinstance(other, Traced):
+            continue
+        if len(scores.shape) < 4 or scores.shape != broadcast_shapes(scores.shape, other.shape):
+            continue
+        found = read_bias(other.value, scores.type, match.makers)
+        if found is not None and Reader(match.makers).hidden(scores.value, scores.type) is None:
+            return _applied(scores, found)
+    raise NoMatch
+
+
+@rule(call("mask", var("x"), masked("m")), near=_SILENT)
+def sum_of_others(x: Any, m: Mask, match: Match) -> Any:
+    """mask(x, bias(t)) -> x + t, where x is no product of queries and keys."""
+    if not all(isinstance(part, masks.Bias) for part in m.parts) or _leads_to_scores(
+        x.value, match
+    ):
+        raise NoMatch
+    return reduce(add, [x, *(part.values for part in m.parts)])  # type: ignore[attr-defined]
+
+
+@rule(call("mask", call("mask", var("scores"), masked("first")), masked("m")), near=_SILENT)
+def merge_masks(scores: Any, first: Mask, m: Mask) -> Any:
+    """mask(mask(scores, m), n) -> mask(scores, m & n)."""
+    return _applied(scores, [*first.parts, *m.parts])
+
+
+@rule(call("mask", var("scores"), masked("m")), near=_SILENT)
+def masked_bias(scores: Any, m: Mask, match: Match) -> Any:
+    """mask(scores, bias(mask(t, m))) -> mask(scores, bias(t) & m)."""
+    parts: list[Mask] = []
+    found = False
+    reader = Reader(match.makers)
+    for part in m.parts:
+        node = reader.bare(part.values.value) if isinstance(part, masks.Bias) else None
+        if node is None or node.op != "mask":
+            parts.append(part)
+            continue
+        found = True
+        t, inner = node.operands
+        assert isinstance(t, Value)
+        assert isinstance(inner, Mask)
+        _check_same_axes(inner, t, scores)
+        parts += [] if reader.is_zero(t) else [_bias(t)]
+        parts += inner.map(lambda v: Traced(current(), v)).parts
+    if not found:
+        raise NoMatch
+    return _applied(scores, parts)
+
+
+def _check_same_axes(inner: Mask, t: Value, scores: Any) -> None:
+    """Decline unless the masks of a tensor mean the same of the scores that it is added to."""
+    same = t.type.rank == len(scores.shape)
+    for part in inner.parts:
+        if isinstance(part, masks.Dense | masks.Bias):
+            continue
+        if t.type.shape[-2:] != scores.shape[-2:]:
+            raise NoMatch("a mask of other queries or keys")
+        if isinstance(part, masks.Alibi | masks.Relative):
+            same = same or t.type.shape[-3:] == scores.shape[-3:]
+        if not same and not isinstance(part, masks.Causal | masks.Window):
+            raise NoMatch("a mask of other axes")
+
+
+def _understood(value: Value, scores: TensorType, match: Match) -> list[Mask]:
+    """The biases that a tensor is, those of a sum one by one."""
+    terms = list(_terms(value, match))
+    found = [read_bias(term, scores, match.makers) for term in terms]
+    return [m for t, f in zip(terms, found, strict=True) for m in f or [_bias(_narrow(t, match))]]
+
+
+def _narrow(value: Value, match: Match) -> Value:
+    """The tensor that was repeated up to the shape of the scores."""
+    node = match.graph.producer.get(value)
+    if node is not None and node.op == "broadcast_to":
+        return match.makers[value].inputs[0]
+    return value
+
+
 def _applied(scores: Any, parts: list[Mask]) -> Any:
-    """The scores under the masks, which may be none."""
-    if not parts:
-        return reshape(scores, shape=scores.shape)
-    return mask(scores, reduce(lambda x, y: x & y, parts))
+    """The scores under the masks, which may be none: what hides stands before what is added."""
+    joined = _joined(parts)
+    return reshape(scores, shape=scores.shape) if joined is None else mask(scores, joined)
+
+
+def _joined(parts: list[Mask]) -> Mask | None:
+    return reduce(lambda x, y: x & y, _ordered(parts)) if parts else None
+
+
+def _ordered(parts: list[Mask]) -> list[Mask]:
+    return sorted(parts, key=lambda part: isinstance(part, _ADDED))
 
 
 def _masked(a: Any, b: Any, node: Node, match: Match, *, strict: bool) -> Any:
@@ -235,10 +361,17 @@ class RecoverMasks(RulePass):
         _structure,
         bias_changes_empty_rows,
         guard_changes_nan_rows,
+        structure_of_attention,
+        added_before,
+        masked_bias,
+        positions_added,
+        merge_masks,
+        sum_of_others,
     ]
     strict: bool = False
     """Whether the arithmetic of rows with no allowed key stays as it is."""
 
     def run(self, graph: Graph) -> Rewrites:
         """Apply the rules; of strict ones those alone that change no value."""
-        return apply_rules(graph, [_added, _structure] if self.strict else self.rules)
+        exact = [r for r in self.rules if not r.reads]
+        return apply_rules(graph, exact if self.strict else self.rules)

@@ -75,7 +75,7 @@ def _check_last(*means: Node) -> None:
             raise NoMatch("the mean leaves out its axis")
 
 
-_NORMED = call(("layer_norm", "rms_norm"), var("x"), name="norm")
+_NORMED = call(("layer_norm", "rms_norm"), var("x"), name="norm", shared=True)
 
 
 @rule(call("mul", _NORMED, var("scale")), near=10**6)
@@ -86,7 +86,10 @@ def join_scale(x: Any, scale: Any, norm: Node) -> Any:
     return (layer_norm if norm.op == "layer_norm" else rms_norm)(x, scale, eps=eps)
 
 
-@rule(call("add", call("layer_norm", var("x"), opt("scale"), name="norm"), var("bias")), near=10**6)
+_SCALED = call("layer_norm", var("x"), opt("scale"), name="norm", shared=True)
+
+
+@rule(call("add", _SCALED, var("bias")), near=10**6)
 def join_bias(x: Any, scale: Any, bias: Any, norm: Node) -> Any:
     """layer_norm(x, scale) + bias -> layer_norm(x, scale, bias)."""
     _check_row(bias, x)
@@ -97,6 +100,16 @@ def join_bias(x: Any, scale: Any, bias: Any, norm: Node) -> Any:
 def _check_row(row: Any, x: Any) -> None:
     if getattr(row, "shape", None) != x.shape[-1:]:
         raise NoMatch
+
+
+_ONES = call("full", name="ones", shared=True, attrs={"value": 1})
+
+
+@rule(call(("layer_norm", "rms_norm"), var("x"), _ONES, opt("bias"), name="norm"), near=10**6)
+def drop_ones(x: Any, bias: Any, norm: Node) -> Any:
+    """layer_norm(x, ones, bias) -> layer_norm(x, bias), and so for rms_norm."""
+    eps: Any = norm.attrs["eps"]
+    return layer_norm(x, None, bias, eps=eps) if norm.op == "layer_norm" else rms_norm(x, eps=eps)
 
 
 @register_pass
@@ -111,4 +124,5 @@ class RecoverNorms(RulePass):
         _rms_norm_by_reciprocal,
         join_scale,
         join_bias,
+        drop_ones,
     ]

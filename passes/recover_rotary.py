@@ -14,11 +14,12 @@ from tfgraph.ops import Traced, merge_heads, reshape, rotary, slice_, split_head
 from tfgraph.ops.positions import Affine, affine
 from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
+from tfgraph.passes.recover_rotary_parts import PARTS, count
 from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import drop_no_op, drop_transpose, merge_reshapes, merge_transposes
 
 if TYPE_CHECKING:
-    from tfgraph.ir import Dim, Node
+    from tfgraph.ir import Node
 
 _ONE = as_dim(1)
 _HEADS_FIRST = (0, 2, 1, 3)
@@ -46,17 +47,11 @@ def _rotary(x: Any, c: Any, s: Any, high: Node, low: Node, halves: Node, match: 
     first = len(c.shape) < 3 or c.shape[-3] == _ONE  # [batch, heads, length, size]
     cos, sin = (_table(t, x, match, heads_first=first) for t in (c, s))
     if first:
-        heads = _count(x.shape[1])
+        heads = count(x.shape[1])
         return split_heads(rotary(merge_heads(x), cos, sin, heads=heads), heads)
-    heads = _count(x.shape[2])
+    heads = count(x.shape[2])
     flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
     return reshape(rotary(flat, cos, sin, heads=heads), shape=x.shape)
-
-
-def _count(heads: Dim) -> int:
-    if not heads.is_const:
-        raise NoMatch(f"the number of heads is symbolic: {heads}")
-    return int(heads)
 
 
 def _table(t: Any, x: Any, match: Match, *, heads_first: bool) -> Any:
@@ -130,7 +125,7 @@ def _interleaved(
         raise NoMatch("neighbours are not swapped")
     cos, sin = (_paired(t, x, match) for t in (c, s))
     flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
-    heads = _count(x.shape[2])
+    heads = count(x.shape[2])
     return reshape(rotary(flat, cos, sin, heads=heads, interleaved=True), shape=x.shape)
 
 
@@ -175,7 +170,7 @@ def _partial(
 ) -> Any:
     """concat(rotary(first elements), the rest) -> rotary(x), which turns the first elements."""
     _check_parts(x, turned_part, rest, whole)
-    heads, pairs = _count(x.shape[1]), bool(turn.attrs["interleaved"])
+    heads, pairs = count(x.shape[1]), bool(turn.attrs["interleaved"])
     turned = rotary(merge_heads(x), cos, sin, heads=heads, interleaved=pairs)
     return split_heads(turned, heads)
 
@@ -186,12 +181,35 @@ def _partial_by_length(
 ) -> Any:
     """The same of x [batch, length, heads, size]."""
     _check_parts(x, turned_part, rest, whole)
-    if turn.attrs["heads"] != _count(x.shape[2]):
+    if turn.attrs["heads"] != count(x.shape[2]):
         raise NoMatch
     flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
     pairs = bool(turn.attrs["interleaved"])
-    turned = rotary(flat, cos, sin, heads=_count(x.shape[2]), interleaved=pairs)
+    turned = rotary(flat, cos, sin, heads=count(x.shape[2]), interleaved=pairs)
     return reshape(turned, shape=x.shape)
+
+
+_WIDE_COS, _WIDE_SIN = (
+    call("broadcast_to", var(name), shared=True, name=f"{name}_wide") for name in ("cos", "sin")
+)
+
+
+@rule(call("rotary", var("x"), _WIDE_COS, _WIDE_SIN, name="turn"), near=10**6)
+def shared_tables(x: Any, cos: Any, sin: Any, turn: Node) -> Any:
+    """rotary by tables that are repeated for a batch -> by the tables themselves."""
+    length, half = turn.inputs[1].type.shape[-2:]
+    rows = [[n for n in t.shape[:-1] if n != _ONE] for t in (cos, sin)]
+    if rows != [[n for n in (length,) if n != _ONE]] * 2 or {cos.shape[-1], sin.shape[-1]} != {
+        half
+    }:
+        raise NoMatch
+    cos, sin = (t if len(t.shape) == 2 else reshape(t, shape=(length, half)) for t in (cos, sin))
+    heads, pairs = _int(turn.attrs["heads"]), bool(turn.attrs["interleaved"])
+    return rotary(x, cos, sin, heads=heads, interleaved=pairs)
+
+
+def _int(attr: Any) -> int:
+    return int(attr)
 
 
 @register_pass
@@ -199,7 +217,14 @@ class RecoverRotary(RulePass):
     """Rotary positions that were written out."""
 
     name = "recover-rotary"
-    rules: ClassVar[list[Rule]] = [_rotary, _interleaved, _partial, _partial_by_length]
+    rules: ClassVar[list[Rule]] = [
+        _rotary,
+        _interleaved,
+        _partial,
+        _partial_by_length,
+        shared_tables,
+        *PARTS,
+    ]
     cleanups: ClassVar[list[Rule]] = [
         merge_transposes,
         drop_transpose,

@@ -129,8 +129,9 @@ def test_an_unknown_pass_that_is_like_none_lists_them() -> None:
     assert caught.value.hint == (
         "passes are broken, cse, dce, fold-constants, fuse-add-norm, fuse-attention, "
         "fuse-linear-activation, "
-        "merge-projections, recover-activations, recover-heads, recover-linear, recover-masks, "
-        "recover-norms, recover-rotary, simplify, tuned"
+        "merge-projections, recover-activations, recover-bools, recover-constants, "
+        "recover-empty-rows, recover-heads, recover-indices, recover-linear, recover-masks, "
+        "recover-norms, recover-rotary, recover-rotary-parts, simplify, tuned"
     )
 
 

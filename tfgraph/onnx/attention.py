@@ -107,10 +107,16 @@ def _mask(
     if lengths is not None:
         parts.append(masks.padding(at.tensor(lengths)))
     if is_causal and lengths is None:
-        parts.append(masks.causal(past))
+        parts.append(masks.causal(_start(past, scores)))
     elif is_causal:
         parts.append(masks.dense(_behind(at, at.tensor(lengths), scores)))  # type: ignore[arg-type]
     return reduce(lambda a, b: a & b, parts) if parts else None
+
+
+def _start(past: Dim, scores: Any) -> Dim | None:
+    """The offset of queries behind a past; None where it is 0 and lengths agree."""
+    queries, keys = scores.shape[-2:]
+    return past if past.terms or queries != keys else None
 
 
 def _positions(at: Site, lengths: Any, scores: Any) -> tuple[Any, Any]:
@@ -147,7 +153,7 @@ def _window(
         return None
     if lengths is None:
         before, after = (as_dim(n) if n >= 0 else None for n in (left, right))
-        return masks.window(before, after, offset=past)
+        return masks.window(before, after, offset=_start(past, scores))
     i, j = _positions(at, at.tensor(lengths), scores)
     near = [ops.less(i, j + (left + 1))] if left >= 0 else []
     near += [ops.less(j, i + (right + 1))] if right >= 0 else []
@@ -169,31 +175,24 @@ def _rotary_embedding(
 ) -> Any:
     """Turns pairs (a, b) of each head: (a cos - b sin, a sin + b cos)."""
     value, flat = at.tensor(x), len(at.shape(x)) == 3
-    value = _heads(value, num_heads) if flat else value  # [batch, heads, length, size]
     tables = [at.tensor(t) for t in (cos, sin)]
     if positions is not None:
         tables = [ops.take(t, at.tensor(positions), axis=0) for t in tables]
-    c, s = (ops.reshape(t, shape=(t.shape[0], 1, *t.shape[1:])) for t in tables)
-    size = rotary_embedding_dim or int(value.shape[-1])
-    turned, rest = _part(value, 0, size), None
-    if size != int(value.shape[-1]):
-        rest = _part(value, size, int(value.shape[-1]))
-    *outer, _ = value.shape
-    if interleaved:
-        pairs = ops.reshape(turned, shape=(*outer, size // 2, 2))
-        a, b = (ops.reshape(_part(pairs, i, i + 1), shape=(*outer, size // 2)) for i in (0, 1))
-    else:
-        a, b = _part(turned, 0, size // 2), _part(turned, size // 2, size)
-    real = ops.sub(ops.mul(c, a), ops.mul(s, b))
-    imaginary = ops.add(ops.mul(s, a), ops.mul(c, b))
-    if interleaved:
-        parts = (ops.reshape(p, shape=(*outer, size // 2, 1)) for p in (real, imaginary))
-        y = ops.reshape(ops.concat(*parts, axis=-1), shape=(*outer, size))
-    else:
-        y = ops.concat(real, imaginary, axis=-1)
-    y = y if rest is None else ops.concat(y, rest, axis=-1)
-    return ops.merge_heads(y) if flat else y
+    if flat and not num_heads:
+        raise TfgraphError("the number of heads is missing")
+    heads = num_heads if flat else _count(value.shape[1])
+    value = value if flat else ops.merge_heads(value)  # [batch, length, heads*size]
+    half = (rotary_embedding_dim or int(value.shape[-1]) // heads) // 2
+    for table in tables:
+        at.require_equal(table.shape[-1], as_dim(half))
+        at.broadcast(value.shape[:2], table.shape[:-1])
+    whole = (*value.shape[:2], as_dim(half))
+    tables = [t if t.shape == whole else ops.broadcast_to(t, shape=whole) for t in tables]
+    y = ops.rotary(value, *tables, heads=heads, interleaved=bool(interleaved))
+    return y if flat else ops.split_heads(y, heads)
 
 
-def _part(x: Any, start: int, stop: int) -> Any:
-    return ops.slice_(x, axis=-1, start=start, stop=stop)
+def _count(heads: Dim) -> int:
+    if not heads.is_const:
+        raise TfgraphError(f"the number of heads must be known, got {heads}")
+    return int(heads)

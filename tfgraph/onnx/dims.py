@@ -201,11 +201,27 @@ def quotient(whole: Sequence[Dim], parts: Sequence[Dim]) -> Dim | None:
         if part in left:
             left.remove(part)
             right.remove(part)
-    top, bottom = _product(left), _product(right)
+    return _divided(_product(left), _product(right))
+
+
+def _divided(top: Dim, bottom: Dim) -> Dim | None:
+    """The size that times `bottom` is `top`, by long division of polynomials; None if none is."""
     if not bottom.terms:
         return None
-    found = top // bottom
-    return found if found * bottom == top else None
+    total, rest, divisor = as_dim(0), top, _leading(bottom)
+    while rest.terms:
+        first = _leading(rest)
+        part = first // divisor
+        if part * divisor != first:
+            return None
+        total, rest = total + part, rest - part * bottom
+    return total
+
+
+def _leading(size: Dim) -> Dim:
+    """The term with the highest power of the first symbol, of those the next, and so on."""
+    atoms = sorted({atom for monomial, _ in size.terms for atom, _ in monomial}, key=str)
+    return Dim((max(size.terms, key=lambda term: [dict(term[0]).get(a, 0) for a in atoms]),))
 
 
 def _product(sizes: Sequence[Dim]) -> Dim:

@@ -12,6 +12,7 @@ from tfgraph.ir import Dim, DType, Exact, exact, sqrt
 from tfgraph.onnx import known as numbers
 from tfgraph.onnx.file import element_type
 from tfgraph.onnx.known import Known, Undecided
+from tfgraph.onnx.lowest import hidden, lowest
 from tfgraph.onnx.registry import translates
 from tfgraph.onnx.site import One, Site, Tensor, Two
 
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
 
 def _arithmetic(at: Site, exactly: Two, op: Two, a: Tensor, b: Tensor) -> Any:
     folded = at.fold(at.type(a).dtype, exactly, a, b)
-    return op(*at.operands(a, b)) if folded is None else folded
+
+    def make() -> Any:
+        return op(*at.operands(a, b))
+
+    return make() if folded is None else at.kept(folded, make, a, b)
 
 
 @translates("Add")
@@ -88,7 +93,7 @@ def _pow(at: Site, a: Tensor, b: Tensor, /) -> Any:
 
     folded = at.fold(dtype, exactly, a, b)
     if folded is not None:
-        return folded
+        return at.kept(folded, lambda: ops.pow_(*at.operands(a, b)), a, b)
     exponent = at.scalar(b)
     if not dtype.is_float:
         return _integer_power(at, a, b, exponent)
@@ -162,6 +167,9 @@ def _compared(
 
 @translates("Equal")
 def _equal(at: Site, a: Tensor, b: Tensor, /) -> Any:
+    for x, other in ((a, b), (b, a)):
+        if at.is_lowest(x) and not at.is_lowest(other):
+            return lowest(at, other, at.broadcast(at.shape(a), at.shape(b)))
     return _compared(at, numbers.equal, ops.equal, a, b)
 
 
@@ -228,14 +236,17 @@ def _where(at: Site, condition: Tensor, yes: Tensor, no: Tensor, /) -> Any:
     folded = at.fold(at.type(yes).dtype, lambda c, a, b: a if c else b, condition, yes, no)
     if folded is not None:
         return folded
-    at.broadcast(*map(at.shape, (condition, yes, no)))
+    shape = at.broadcast(*map(at.shape, (condition, yes, no)))
+    low = [at.is_lowest(x) for x in (yes, no)]
+    if any(low) and not all(low) and len(shape) > 1:
+        return hidden(at, condition, no if low[0] else yes, shape, allows=low[1])
     return ops.where(at.tensor(condition), at.tensor(yes), at.tensor(no))
 
 
 def _unary(op: One, exactly: One | None) -> Any:
     def translate(at: Site, x: Tensor, /) -> Any:
         folded = None if exactly is None else at.fold(at.type(x).dtype, exactly, x)
-        return op(at.tensor(x)) if folded is None else folded
+        return op(at.tensor(x)) if folded is None else at.kept(folded, lambda: op(at.tensor(x)), x)
 
     return translate
 
@@ -310,14 +321,17 @@ def _cast(at: Site, x: Tensor, /, *, to: int, saturate: int = 1, round_mode: str
         folded = at.fold(dtype, lambda n: n if isinstance(n, Dim) else int(float(n)), x)
     elif dtype.is_float:
         folded = at.fold(dtype, lambda n: n, x)
-    if folded is not None:
-        found = at.known(x)
-        if found is not None and found.make is not None and dtype in (DType.int64, DType.int32):
-            make = found.make
-            return Known(dtype, folded.data, lambda: ops.cast(make(), dtype=dtype))
-        return folded
-    value = at.tensor(x)
-    return value if value.dtype == dtype else ops.cast(value, dtype=dtype)
+
+    def make() -> Any:
+        value = at.tensor(x)
+        return value if value.dtype == dtype else ops.cast(value, dtype=dtype)
+
+    if folded is None:
+        return make()
+    found = at.known(x)  # of a file's own positions, too
+    if found is not None and found.make is not None and dtype in (DType.int64, DType.int32):
+        return Known(dtype, folded.data, at.later(make))
+    return at.kept(folded, make, x)
 
 
 def _converted(dtype: DType) -> One:

@@ -2,7 +2,7 @@
 
 What is stored in the file or beside it is memory-mapped; arrays are views, or copies made when they
 are asked for where the bytes are not aligned. Everything that a file says is checked before it is
-used. May import: wire, ops, ir, errors.
+used. May import: wire, notes, ops, ir, errors.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ from google.protobuf.message import DecodeError
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import DType
 from tfgraph.ir.legal import HIGHEST_RANK
+from tfgraph.onnx.notes import read_notes
 from tfgraph.onnx.wire import skim
 from tfgraph.ops.floats import numpy_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tfgraph.onnx.notes import Notes
 
 NDArray = np.ndarray[Any, Any]
 
@@ -138,12 +141,14 @@ class Weights(Mapping[str, "NDArray"]):
 
 @dataclass(frozen=True)
 class File:
-    """A model as it was read: its graph, the opset, and the stored tensors by name."""
+    """A model as it was read: its graph, the opset, the stored tensors by name, and what `export`
+    noted."""
 
     path: Path
     graph: onnx.GraphProto
     opset: int
     stored: Mapping[str, Stored]
+    notes: Notes | None = None
 
 
 def read_file(path: str | Path) -> File:
@@ -170,10 +175,11 @@ def read_file(path: str | Path) -> File:
             stored[proto.name] = _stored(proto, data, spans.get(i))
         if model.graph.sparse_initializer:
             raise TfgraphError("sparse initialisers are not supported")
+        notes = read_notes({prop.key: prop.value for prop in model.metadata_props}, where)
     except TfgraphError as error:
         error.location = error.location or where
         raise
-    return File(path, model.graph, opset, stored)
+    return File(path, model.graph, opset, stored, notes)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,7 +24,7 @@ from tfgraph.ir import Dim, Fill, Graph, Value, as_dim
 from tfgraph.ir.legal import LONGEST_NAME, NOT_INPUTS
 from tfgraph.onnx.dims import AtMost, Equal, Sizes
 from tfgraph.onnx.file import DOMAINS, File, Stored, Weights, element_type, read_file
-from tfgraph.onnx.known import Known
+from tfgraph.onnx.known import Known, shortest
 from tfgraph.onnx.order import in_order
 from tfgraph.onnx.ranges import limited, pruned
 from tfgraph.onnx.registry import Translator, find_translator, operators
@@ -32,7 +33,7 @@ from tfgraph.ops import Traced
 from tfgraph.ops.floats import numpy_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from tfgraph.ir import Node
 
@@ -56,6 +57,8 @@ def import_onnx(
     file = read_file(path)
     translators = _find_translators(file)
     sizes = Sizes()
+    if file.notes is not None:
+        sizes.high |= {symbol.name: symbol.high for symbol in file.notes.symbols}
     for _ in range(_MOST_SYMBOLS):
         try:
             return Importer(file, sizes, translators, given or {}).run()
@@ -109,14 +112,20 @@ class Importer:
     ) -> None:
         self.file, self.sizes, self._given = file, sizes, given
         self._translators = translators
-        self._builder = ops.graph(_identifier(file.path.stem))
+        self._notes = file.notes
+        self._builder = ops.graph(
+            _identifier(file.path.stem) if file.notes is None else file.notes.name
+        )
         self._values: dict[str, Tensor | None] = {"": None}
         self._weights = Weights()
         self._params: dict[str, Traced] = {}  # by the file's names
         self._param_values: set[Value] = set()
         self._small: dict[str, Known | None] = {}
-        self._taken: set[str] = set()
+        self._noted: Mapping[str, Fill] = {} if file.notes is None else file.notes.weights
+        self._taken = set(self._noted)
         self._labels: set[Value] = set()
+        self.step = -1
+        self._steps: list[int] = []  # of each node
         self._producer: dict[Value, Node] = {}
         self._seen = 0  # nodes of the builder that are among its producers
         self._where = Location(str(file.path))
@@ -136,34 +145,72 @@ class Importer:
         node = self.producer.get(value)
         return node is not None and node.is_static and all(map(self.is_weight, node.inputs))
 
+    @contextmanager
+    def at_step(self, step: int) -> Generator[None]:
+        """What is made inside belongs to that node of the file: it may be asked for by a later
+        one."""
+        self._mark()
+        before, self.step = self.step, step
+        try:
+            yield
+        finally:
+            self._mark()
+            self.step = before
+
+    def _mark(self) -> None:
+        """Note to which step the newest nodes belong."""
+        self._steps += [self.step] * (len(self._builder.nodes) - len(self._steps))
+
     def run(self) -> tuple[Graph, Weights]:
         """The graph and its weights."""
         with self._builder:
             try:
                 self._declare_inputs()
-                for node, translator in self._translators:
-                    self._translate(node, translator)
+                for step, (node, translator) in enumerate(self._translators):
+                    with self.at_step(step):
+                        self._translate(node, translator)
                 self._name_outputs()
-                graph = self._builder.build()
+                graph = self._in_order(self._builder.build())
             except TfgraphError as error:
                 error.location = self._where
                 raise
-        graph = limited(pruned(graph), self.sizes)
+        graph = limited(pruned(graph), self.sizes, self._notes)
         kept = Weights()
         for param in graph.params:
             kept.add(param.value.name, self._weights.reader(param.value.name))
         return graph, kept
 
+    def _in_order(self, graph: Graph) -> Graph:
+        """The graph with its nodes as in the file, and its weights in the order of the notes."""
+        self._mark()
+        steps = dict(zip(graph.nodes, self._steps, strict=True))
+        nodes = sorted(graph.nodes, key=lambda node: steps[node])
+        place = {name: i for i, name in enumerate(self._noted)}
+        params = sorted(graph.params, key=lambda p: place.get(p.value.name, len(place)))
+        return replace(graph, nodes=tuple(nodes), params=tuple(params))
+
     def tensor(self, x: Stored) -> Any:
         """A tensor of the file in the graph: a formula where one gives it, else a parameter."""
         if x.name not in self._params:
             made: Any = None
-            if not x.dtype.is_float or len(x.shape) != 1:
+            if x.name in self._noted:
+                made = self._param(x)
+            elif not x.dtype.is_float or len(x.shape) != 1:
                 made = literal(x.read(), x.dtype)
             if made is None:
                 made = self._repeated(x)
             self._params[x.name] = self._param(x) if made is None else made
         return self._params[x.name]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether `export` wrote the file: what is no weight in it is no parameter."""
+        return self._notes is not None
+
+    def elements(self, x: Stored) -> Any:
+        """A constant by its elements, each the shortest decimal that rounds to it."""
+        numbers = [shortest(n) if x.dtype.is_float else int(n) for n in x.read().reshape(-1)]
+        return ops.constant(values=numbers, shape=x.shape, dtype=x.dtype)
 
     def from_known(self, x: Known, site: Site) -> Any:
         """Numbers as a tensor of the graph; those that sizes don't say are a constant of a node."""
@@ -181,13 +228,15 @@ class Importer:
     def known(self, x: Stored) -> Known | None:
         """The numbers of a small tensor of the file."""
         if x.name not in self._small:
-            self._small[x.name] = small(x, lambda: self.tensor(x))
+            weight = x.name in self._noted
+            self._small[x.name] = None if weight else small(x, lambda: self.tensor(x))
         return self._small[x.name]
 
     def _param(self, x: Stored) -> Traced:
-        name = self._unique(x.name or "constant")
+        fill = self._noted.get(x.name)
+        name = self._unique(x.name or "constant") if fill is None else x.name
         self._weights.add(name, x.read)
-        fill = None if x.dtype.is_float else Fill("zeros")
+        fill = fill or (None if x.dtype.is_float else Fill("zeros"))
         param = self._builder.param(name, x.dtype, *x.shape, fill=fill)
         self._param_values.add(param.value)
         return param
@@ -246,8 +295,12 @@ class Importer:
                 text = dim.dim_param
                 shape.append(self.sizes.named(text or f"{name} dim {axis}", f"{name}_{axis}"))
         public = self._unique(name + "_" * (name in NOT_INPUTS), keep=True)
-        mask = "mask" in name and len(shape) == 2 and not dtype.is_float
-        return self._builder.input(public, dtype, *shape, fill=Fill("prefix") if mask else None)
+        fill: Fill | None = None
+        if self._notes is not None:
+            fill = self._notes.inputs.get(name)
+        elif "mask" in name and len(shape) == 2 and not dtype.is_float:
+            fill = Fill("prefix")
+        return self._builder.input(public, dtype, *shape, fill=fill)
 
     def _translate(self, node: onnx.NodeProto, translator: Translator) -> None:
         site = Site(self, node, self.file.opset)

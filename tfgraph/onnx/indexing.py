@@ -21,7 +21,7 @@ from tfgraph.ops import Traced
 @translates("Gather")
 def _gather(at: Site, x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Any:
     """Ids of a table of weights are taken for what they are: never negative."""
-    shape = at.shape(x)
+    shape, said = at.shape(x), axis
     axis = axis_of(axis, len(shape))
     if len(shape) == 1:
         found = at.move(lambda pair: np.take(pair[0], pair[1].astype(np.int64)), x, indices)
@@ -34,7 +34,7 @@ def _gather(at: Site, x: Tensor, indices: Tensor, /, *, axis: int = 0) -> Any:
     if len(shape) == 2 and axis == 0 and _is_table(at, x):
         value = at.tensor(x)
         return ops.embedding(ids, value) if value.dtype.is_float else ops.take(value, ids, axis=0)
-    return ops.take(at.tensor(x), from_front(at, ids, shape[axis]), axis=axis)
+    return ops.take(at.tensor(x), from_front(at, ids, shape[axis]), axis=said)
 
 
 def _is_table(at: Site, x: Tensor) -> bool:
@@ -63,9 +63,10 @@ def integers(at: Site, indices: Tensor) -> Any:
 
 
 def from_front(at: Site, indices: Any, size: Dim) -> Any:
-    """Indices with negative ones, which count from the end, counted from the front."""
+    """Indices with negative ones, which count from the end, counted from the front. A file that
+    `export` wrote has none, since they are errors of the graph."""
     low, _ = range_of(indices.value, at.importer.producer)
-    if low is not None and low >= 0:
+    if at.importer.is_own or (low is not None and low >= 0):
         return indices
     if size.is_const:
         whole: Any = indices + int(size)

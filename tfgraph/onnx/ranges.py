@@ -18,11 +18,14 @@ if TYPE_CHECKING:
 
     from tfgraph.ir import Graph, Node, Operand
     from tfgraph.onnx.dims import Sizes
+    from tfgraph.onnx.notes import Notes
 
 Range = tuple[int | None, Dim | None]
 """The least number, and the largest; None where it is not known."""
 
 _UNKNOWN: Range = (None, None)
+_ORDERED = ("maximum", "minimum", "abs", "where", "concat", "full")
+"""Of floats, what is as great or small when all is rounded towards 0, as a cast does."""
 _MOVES = ("reshape", "transpose", "broadcast_to", "slice", "cast", "take_at")
 
 
@@ -32,8 +35,11 @@ def range_of(
     leaves: Mapping[Value, Range] | None = None,
     depth: int = 40,
 ) -> Range:
-    """The range of an integer value's elements; `leaves` are those of inputs and parameters."""
+    """The range of an integer value's elements, or of a float's rounded towards 0; `leaves` are
+    those of inputs and parameters."""
     if isinstance(value, Exact):
+        if value.calls:
+            return _UNKNOWN
         number = int(value.factor)
         return number, as_dim(number)
     if not isinstance(value, Value):
@@ -41,17 +47,15 @@ def range_of(
     node = producer.get(value)
     if node is None or depth == 0:
         return (leaves or {}).get(value, _UNKNOWN)
+    if value.type.dtype.is_float and node.op not in (*_MOVES, *_ORDERED):
+        return _UNKNOWN
 
     def of(i: int) -> Range:
         return range_of(node.operands[i], producer, leaves, depth - 1)
 
     if node.op in _MOVES:
-        source = node.operands[0]
-        if node.op == "cast" and isinstance(source, Value):
-            if source.type.dtype == DType.bool_:
-                return 0, as_dim(1)
-            if source.type.dtype.is_float:
-                return _UNKNOWN
+        if node.op == "cast" and node.inputs[0].type.dtype == DType.bool_:
+            return 0, as_dim(1)
         return of(0)
     match node.op:
         case "iota":
@@ -113,10 +117,15 @@ def _join(ranges: list[Range]) -> Range:
     return low, highs[0] if same else None
 
 
-def limited(graph: Graph, sizes: Sizes) -> Graph:
-    """The graph with its symbols declared, their ranges as high as windows and tables allow."""
+def limited(graph: Graph, sizes: Sizes, notes: Notes | None = None) -> Graph:
+    """The graph with its symbols declared, their ranges as high as windows and tables allow; or as
+    the file's notes say."""
     used = {s for value in graph.values() for d in value.type.shape for s in d.symbols}
     names = [name for name in sizes.order if name in used]
+    if notes is not None:
+        symbols = tuple(s for s in notes.symbols if s.name in used)
+        constraints = (c for c in notes.constraints if (c.left.symbols | c.right.symbols) <= used)
+        return replace(graph, symbols=symbols, constraints=tuple(constraints))
     found = [*_of_tables(graph), *implied_constraints(graph)]
     highs = {name: sizes.high.get(name, HIGHEST) for name in names}
     rest: list[Constraint] = []

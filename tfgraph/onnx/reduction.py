@@ -17,10 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def _along(at: Site, x: Any, axes: tuple[int, ...], keepdims: int, reduced: Any) -> Any:
-    """`reduced` along several axes at once: they are brought to the end and made one."""
+def _along(
+    at: Site, x: Any, axes: tuple[int, ...], keepdims: int, reduced: Any, said: int | None
+) -> Any:
+    """`reduced` along several axes at once: they are brought to the end and made one. `said` is a
+    single one as the file says it."""
     rank = len(x.shape)
     kept = tuple(i for i in range(rank) if i not in axes)
+    if said is not None:
+        return reduced(x, axis=said, keepdims=bool(keepdims))
     if len(axes) == 1:
         return reduced(x, axis=axes[0], keepdims=bool(keepdims))
     if axes != tuple(range(len(kept), rank)):
@@ -59,7 +64,9 @@ def _reduction(name: str, reduced: Callable[..., Any], since: int, exactly: Any 
             return known(found.dtype, [total] if keepdims else total)
         if not rank:
             return reduced(at.tensor(x), axis=None, keepdims=True)
-        return _along(at, at.tensor(x), chosen, keepdims, reduced)
+        said = at.ints(axes, "the axes") if axes is not None else ()
+        one = said[0] if len(said) == 1 else None
+        return _along(at, at.tensor(x), chosen, keepdims, reduced, one)
 
     def with_attribute(at: Site, x: Tensor, /, *, axes: Any = None, keepdims: int = 1) -> Any:
         return reduction(at, x, None if axes is None else ints(*axes), keepdims=keepdims)
@@ -123,7 +130,7 @@ _reduction("ReduceL1", _l1, 18)
 def _cumsum(at: Site, x: Tensor, axis: Tensor, /, *, exclusive: int = 0, reverse: int = 0) -> Any:
     value = at.tensor(x)
     (along,) = at.ints(axis, "the axis")
-    along = axis_of(along, len(value.shape))
+    axis_of(along, len(value.shape))
     if reverse:
         value = flipped(value, along)
     total = ops.cumsum(value, axis=along)
@@ -135,6 +142,7 @@ def _cumsum(at: Site, x: Tensor, axis: Tensor, /, *, exclusive: int = 0, reverse
 def _shifted(x: Any, axis: int) -> Any:
     """0 in front, and the last element left out."""
     size, one = x.shape[axis], as_dim(1)
+    axis %= len(x.shape)
     zeros = ops.full(
         shape=tuple(one if i == axis else n for i, n in enumerate(x.shape)), value=0, dtype=x.dtype
     )
@@ -154,7 +162,8 @@ def flipped(x: Any, axis: int) -> Any:
 @translates("Softmax", since=13)
 def _softmax(at: Site, x: Tensor, /, *, axis: int = -1) -> Any:
     value = at.tensor(x)
-    return ops.softmax(value, axis=axis_of(axis, len(value.shape)))
+    axis_of(axis, len(value.shape))
+    return ops.softmax(value, axis=axis)
 
 
 @translates("Softmax")

@@ -3,6 +3,7 @@ dims, registry, ops, ir, errors."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,7 +63,9 @@ def _constant(
     value_ints: Any = None,
 ) -> Any:
     if value is not None:
-        return at.constant(value)
+        stored = at.constant(value)
+        assert isinstance(stored, Stored)
+        return at.importer.elements(stored) if at.importer.is_own else stored
     floats, whole = (value_float, value_floats), (value_int, value_ints)
     for dtype, choices in ((DType.float32, floats), (DType.int64, whole)):
         for given in choices:
@@ -227,7 +230,7 @@ def _concat(at: Site, *parts: Tensor, axis: int) -> Any:
     if len(at.shape(parts[0])) == 1:
         joined = at.move(np.concatenate, *parts) if parts[1:] else None
         if joined is not None:
-            return joined
+            return at.kept(joined, lambda: ops.concat(*map(at.tensor, parts), axis=0), *parts)
     if len(parts) == 1:
         return parts[0]
     first = at.shape(parts[0])
@@ -237,7 +240,7 @@ def _concat(at: Site, *parts: Tensor, axis: int) -> Any:
         for i, (a, b) in enumerate(zip(first, at.shape(part), strict=True)):
             if i != at_axis:
                 at.require_equal(a, b)
-    return ops.concat(*map(at.tensor, parts), axis=at_axis)
+    return ops.concat(*map(at.tensor, parts), axis=axis)
 
 
 @translates("ConstantOfShape")
@@ -248,7 +251,15 @@ def _constant_of_shape(at: Site, shape: Tensor, /, *, value: onnx.TensorProto | 
     )
     if any(not n.terms for n in dims):
         return known(at.type(given).dtype, [])
-    return broadcast_to(at, given, dims)
+    number, dtype = at.scalar(given), at.type(given).dtype
+    if number is None or not dims:
+        return broadcast_to(at, given, dims)
+
+    def make() -> Any:
+        return ops.full(shape=dims, value=number, dtype=dtype)
+
+    found = broadcast_to(at, given, dims) if len(dims) == 1 and dims[0].is_const else None
+    return replace(found, make=at.later(make)) if isinstance(found, Known) else make()
 
 
 @translates("Trilu")

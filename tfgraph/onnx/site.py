@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -148,6 +148,15 @@ class Site:
         number = found.data.item()
         return number if isinstance(number, Exact) else Exact(as_fraction(number))
 
+    def is_lowest(self, x: Tensor) -> bool:
+        """Whether a value is the constant -inf, which the IR has in masks alone."""
+        return (
+            isinstance(x, Stored)
+            and x.dtype.is_float
+            and x.size == 1
+            and bool(np.isneginf(x.read().astype(np.float64)).all())
+        )
+
     def fold(self, dtype: DType, f: Exactly, *values: Tensor) -> Known | None:
         """`f` of the numbers, with broadcasting, where all are known and the result is exact."""
         given = [self.known(x) for x in values]
@@ -159,6 +168,23 @@ class Site:
             return known(dtype, result)
         except _INEXACT:
             return None
+
+    def kept(self, folded: Known, make: Callable[[], Any], *values: Tensor) -> Known:
+        """Folded numbers with the formula that they came from, where an operand has one: positions
+        as they are counted say more than the numbers do."""
+        if not any(isinstance(x, Known) and x.make is not None for x in values):
+            return folded
+        return replace(folded, make=self.later(make))
+
+    def later(self, make: Callable[[], Any]) -> Callable[[], Any]:
+        """What makes a tensor when it is first asked for, at the place of this node."""
+        step = self.importer.step
+
+        def made() -> Any:
+            with self.importer.at_step(step):
+                return make()
+
+        return cache(made)
 
     def move(self, f: Callable[[Any], Any], *values: Tensor) -> Known | None:
         """`f` of the array of numbers, or of the list of several, where all are known and the

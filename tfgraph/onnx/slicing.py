@@ -88,13 +88,15 @@ def _slice(
 ) -> Any:
     first, last = at.dims(starts, "the starts"), at.dims(ends, "the ends")
     rank = len(at.shape(x))
-    chosen = tuple(range(len(first))) if axes is None else axes_of(at, axes, rank)
+    chosen = tuple(range(len(first))) if axes is None else at.ints(axes, "the axes")
+    if axes is not None:
+        axes_of(at, axes, rank)
     by = (1,) * len(first) if steps is None else at.ints(steps, "the steps")
     if not len(first) == len(last) == len(chosen) == len(by):
         raise TfgraphError("starts, ends, axes and steps are not as many")
     result = x
     for axis, start, stop, step in zip(chosen, first, last, by, strict=True):
-        result = _sliced(at, result, axis_of(axis, rank), start, stop, step)
+        result = _sliced(at, result, axis, start, stop, step)
     return result
 
 
@@ -179,7 +181,7 @@ def _range(at: Site, start: Tensor, limit: Tensor, delta: Tensor, /) -> Any:
 
     if count.is_const and int(count) <= numbers.LONGEST:
         listed = [first + step * i for i in range(max(int(count), 0))]
-        return Known(dtype, known(dtype, listed).data, make)
+        return Known(dtype, known(dtype, listed).data, at.later(make))
     return make()
 
 

@@ -142,11 +142,11 @@ def _relative(mask: Relative, scores: Array) -> Array:
 def _bucket(mask: Relative, distance: Array) -> Array:
     """The row of the table for each distance: key position - query position."""
     buckets, limit = int(mask.table.shape[0]), int(mask.max_distance)
-    before = xp.maximum(xp.sub(0, distance), 0)
+    before = xp.minimum(xp.maximum(xp.sub(0, distance), 0), limit)
     if not mask.bidirectional:
         return _reached(before, bucket_bounds(buckets, limit))
     bounds = bucket_bounds(buckets // 2, limit)
-    after = xp.maximum(distance, 0)
+    after = xp.minimum(xp.maximum(distance, 0), limit)
     behind = xp.add(_reached(after, bounds), buckets // 2)
     return xp.where(xp.less(0, distance), behind, _reached(before, bounds))
 

@@ -14,6 +14,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import Value
 from tfgraph.onnx.export.emit import DTYPES, Emitter
 from tfgraph.onnx.export.registry import find_exporter
+from tfgraph.onnx.notes import write_notes
 from tfgraph.ops import expand
 from tfgraph.ops.evaluate import Unexpandable
 
@@ -88,7 +89,7 @@ def to_onnx(graph: Graph, opset: int = DEFAULT_OPSET) -> onnx.ModelProto:
         opset_imports=versions,
         ir_version=helper.find_min_ir_version_for(versions),
     )
-    helper.set_model_props(model, _notes(graph))
+    helper.set_model_props(model, write_notes(graph))
     return model
 
 
@@ -158,20 +159,3 @@ def _port(name: str, kind: TensorType) -> onnx.ValueInfoProto:
 
 def _shape(shape: Sequence[Dim]) -> list[int | str]:
     return [int(dim) if dim.is_const else str(dim) for dim in shape]
-
-
-def _notes(graph: Graph) -> dict[str, str]:
-    """What a graph says of its sizes and inputs and ONNX has no place for."""
-    notes = {
-        f"tfgraph.symbol.{s.name}": f"{s.low}..{s.high}"
-        + f", example {s.example}" * bool(s.example)
-        for s in graph.symbols
-    }
-    notes |= {
-        f"tfgraph.input.{item.value.name}": str(item.fill)
-        for item in graph.inputs
-        if item.fill is not None
-    }
-    if graph.constraints:
-        notes["tfgraph.constraints"] = "; ".join(map(str, graph.constraints))
-    return notes

@@ -111,6 +111,16 @@ def _iota(to: Emitter, node: Node) -> Any:
     return to.node("Range", zero, length, one)
 
 
+@exports("constant")
+def _constant(to: Emitter, node: Node) -> Any:
+    kind = node.output.type
+    values = [float(exact(v)) for v in node.attrs["values"]]  # type: ignore[union-attr, arg-type]
+    shape = tuple(map(int, kind.shape))
+    array = np.array(values if kind.dtype.is_float else list(map(int, values)))
+    tensor = numpy_helper.from_array(array.astype(numpy_dtype(kind.dtype)).reshape(shape))
+    return to.node("Constant", dtype=kind.dtype, value=tensor)
+
+
 @exports("full")
 def _full(to: Emitter, node: Node) -> Any:
     return filled(to, node.output, node.attrs["value"])

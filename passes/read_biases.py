@@ -1,0 +1,192 @@
+"""What tensors that are added to scores say about distances: ALiBi, and the buckets of T5.
+
+ALiBi is a slope for each head times the distance. Rows of a table whose index depends on the
+distance alone are `relative` where that index is T5's bucket at every distance that there may be:
+all are looked at, so it does not matter how an exporter computes it. May import: positions, ops,
+ir.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.ir import Exact, as_dim
+from tfgraph.ir import mask as masks
+from tfgraph.ir.mask import bucket_bounds
+from tfgraph.ops import FloatArray, Traced, current
+from tfgraph.ops.evaluate import run_node
+from tfgraph.ops.positions import affine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgraph.ir import Dim, Mask, Node, TensorType, Value
+    from tfgraph.ops.positions import Affine
+
+    Makers = Mapping[Value, Node]
+    NDArray = np.ndarray[Any, Any]
+
+FARTHEST = 1 << 16
+"""Distances that are looked at, either way: lengths are no larger."""
+_ZERO, _ONE = as_dim(0), as_dim(1)
+_MOVES = ("reshape", "broadcast_to")
+_OF_ELEMENTS = (
+    *("add", "sub", "mul", "div", "neg", "abs", "minimum", "maximum", "less", "equal", "where"),
+    *("logical_and", "logical_or", "logical_not", "cast", "log", "floor", "full", *_MOVES),
+)
+_USUAL = 128
+
+
+def read_bias(value: Value, scores: TensorType, makers: Makers) -> list[Mask] | None:
+    """The biases that a tensor added to the scores is; None where it is not understood."""
+    node = makers.get(value)
+    while node is not None and node.op in _MOVES and _in_front(node):
+        node = makers.get(node.inputs[0])
+    if node is None or scores.rank < 3:
+        return None
+    if node.op == "mul":
+        return _alibi(node, scores, makers)
+    if node.op == "transpose" and node.attrs["perm"] == (2, 0, 1):
+        rows = makers.get(node.inputs[0])
+        return None if rows is None else _relative(rows, scores, makers)
+    return None
+
+
+def _alibi(node: Node, scores: TensorType, makers: Makers) -> list[Mask] | None:
+    """slope[head] * (j - i)."""
+    if len(node.inputs) != 2:
+        return None
+    heads = scores.shape[-3]
+    for one, other in (node.inputs, node.inputs[::-1]):
+        slopes, cast = makers.get(one), makers.get(other)
+        if slopes is None or slopes.op != "reshape" or cast is None or cast.op != "cast":
+            continue
+        source = slopes.inputs[0]
+        distance = affine(cast.inputs[0], makers)
+        offset = () if distance is None else _offset(distance, scores)
+        if not offset or source.type.shape != (heads,) or one.type.shape != (heads, _ONE, _ONE):
+            continue
+        return [masks.alibi(Traced(current(), source), *offset)]
+    return None
+
+
+def _relative(rows: Node, scores: TensorType, makers: Makers) -> list[Mask] | None:
+    """The rows [query, key, head] of a table, by the buckets of distances."""
+    if rows.op == "take" and rows.attrs["axis"] == 0:
+        table, index = rows.inputs
+    elif rows.op == "embedding":
+        index, table = rows.inputs
+    else:
+        return None
+    if table.type.rank != 2 or not table.type.shape[0].is_const or index.type.rank != 2:
+        return None
+    found = _of_distance(index, makers, scores)
+    if found is None:
+        return None
+    offset, nodes, distance = found
+    numbers = np.arange(-FARTHEST, FARTHEST + 1, dtype=np.int64)
+    buckets = _evaluated(nodes, distance, index, numbers)
+    said = {int(o.factor) for n in nodes for o in n.operands if isinstance(o, Exact)}
+    kind = _kind(int(table.type.shape[0]), numbers, buckets, said)
+    if kind is None:
+        return None
+    most, both = kind
+    return [masks.relative(Traced(current(), table), most, bidirectional=both, offset=offset)]
+
+
+def _of_distance(
+    index: Value, makers: Makers, scores: TensorType
+) -> tuple[Dim | None, list[Node], Value] | None:
+    """The offset of the queries, the nodes that compute an index of distances alone, in order, and
+    the value that holds the distances."""
+    nodes: dict[tuple[Value, ...], Node] = {}
+    distances: dict[Value, Dim | None] = {}
+
+    def visit(value: Value) -> bool:
+        node = makers.get(value)
+        if node is None or value in distances:
+            return node is not None
+        if node.outputs not in nodes:
+            line = affine(value, makers)
+            start = () if line is None else _offset(line, scores)
+            if start:
+                distances[value] = start[0]
+                return True
+            if node.op not in _OF_ELEMENTS or (node.op in _MOVES and not _in_front(node)):
+                return False
+            if not all(map(visit, node.inputs)):
+                return False
+            nodes[node.outputs] = node
+        return True
+
+    if not visit(index) or len(distances) != 1:
+        return None
+    ((distance, offset),) = distances.items()
+    return offset, list(nodes.values()), distance
+
+
+def _evaluated(nodes: list[Node], distance: Value, index: Value, numbers: NDArray) -> NDArray:
+    """The index at each distance."""
+    known = {distance.name: FloatArray(numbers)}
+    like = FloatArray(np.zeros((), np.float64))
+    for node in nodes:
+        name = node.output.name
+        if node.op in _MOVES:
+            known[name] = known[node.inputs[0].name]
+        elif node.op == "full":
+            (known[name],) = run_node(
+                replace(node, attrs={**node.attrs, "shape": ()}), {}, {}, like
+            )
+        else:
+            (known[name],) = run_node(node, known, {}, like)
+    return np.broadcast_to(known[index.name].data, numbers.shape)
+
+
+def _kind(rows: int, numbers: NDArray, buckets: NDArray, said: set[int]) -> tuple[int, bool] | None:
+    """The largest distance that T5's buckets tell apart, and whether they tell both directions
+    apart; None where these are others. Where several do, it is one that the file says, or the usual
+    one, or the least."""
+    for both in (True, False):
+        count = rows // 2 if both else rows
+        if (both and rows % 2) or count < 2:
+            continue
+        before = np.maximum(-numbers, 0)
+        reached = buckets[numbers <= 0][::-1]  # by distances 0, 1, ...
+        last = int(np.argmax(reached == count - 1))
+        candidates = [*sorted(said, reverse=True), _USUAL, *range(last, 2 * last + 2)]
+        for most in candidates:
+            if not count // 2 < most <= FARTHEST:
+                continue
+            bounds = bucket_bounds(count, most)
+            expected = np.searchsorted(bounds, before, side="right")
+            if both:
+                after = np.searchsorted(bounds, np.maximum(numbers, 0), side="right")
+                expected = np.where(numbers > 0, count + after, expected)
+            if (expected == buckets).all():
+                return most, both
+    return None
+
+
+def _offset(line: Affine, scores: TensorType) -> tuple[Dim | None] | tuple[()]:
+    """The offset where positions are j - (offset + i), in a tuple, which is empty where not."""
+    *outer, query, key = line.aligned(max(2, len(line.steps))).steps
+    if scores.shape[-2] == _ONE:  # a single query does not say how it is counted
+        query = -key
+    if any(step.terms for step in outer) or (query, key) != (as_dim(-1), _ONE):
+        return ()
+    square = scores.shape[-2] == scores.shape[-1]
+    return (None if square and not line.start.terms else -line.start,)
+
+
+def _in_front(node: Node) -> bool:
+    """Whether a broadcast or reshape changes nothing but axes in front."""
+    before, after = node.inputs[0].type.shape, node.output.type.shape
+    return node.op == "broadcast_to" or _trimmed(before) == _trimmed(after)
+
+
+def _trimmed(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    wide = [i for i, size in enumerate(shape) if size != _ONE]
+    return shape[wide[0] :] if wide else ()
