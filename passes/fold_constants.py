@@ -40,7 +40,7 @@ def move_full(source: Node, moved: Node) -> Any:
     return _full(source.attrs["value"], moved)
 
 
-@rule(call(("add", "sub", "mul", "div"), var("a"), var("b"), name="node"), near=_SILENT)
+@rule(call(("add", "sub", "mul", "div"), var("a"), var("b"), name="node"))
 def combine_full(node: Node, match: Match) -> Any:
     """full(c) + full(d), full(c) + d -> full(c + d), and so for -, * and /."""
     a, b = (_constant(operand, match) for operand in node.operands)
@@ -52,15 +52,15 @@ def combine_full(node: Node, match: Match) -> Any:
 @rule(call("neg", call("full", name="source", shared=True), name="node"), near=_SILENT)
 def negate_full(source: Node, node: Node) -> Any:
     """-full(c) -> full(-c)."""
-    value = _exact(source.attrs["value"])
-    return _folded(value * -1, node, value, exact(-1))
+    return _folded(_exact(source.attrs["value"]) * -1, node, exact(-1))
 
 
 def _constant(operand: Operand, match: Match) -> Exact | None:
     """The number that an operand repeats; None if it is none."""
     if isinstance(operand, Exact):
         return operand
-    source = match.graph.producer.get(operand) if isinstance(operand, Value) else None
+    assert isinstance(operand, Value)
+    source = match.graph.producer.get(operand)
     return _exact(source.attrs["value"]) if source is not None and source.op == "full" else None
 
 

@@ -20,13 +20,7 @@ from tfgraph.ops import attention, concat, full, linear, merge_heads, slice_, sp
 from tfgraph.passes.pattern import NoMatch, Pattern, call, const, either, masked, opt, var
 from tfgraph.passes.pipeline import RulePass, register_pass
 from tfgraph.passes.rule import Match, Rule, rule
-from tfgraph.passes.simplify import (
-    drop_no_op,
-    drop_transpose,
-    merge_reshapes,
-    merge_transposes,
-    reciprocal,
-)
+from tfgraph.passes.simplify import merge_reshapes, merge_transposes, reciprocal
 
 if TYPE_CHECKING:
     from tfgraph.ir import Dim, Mask, Node
@@ -265,12 +259,7 @@ class FuseAttention(RulePass):
 
     name = "fuse-attention"
     rules: ClassVar[list[Rule]] = [fuse_attention]
-    cleanups: ClassVar[list[Rule]] = [
-        merge_transposes,
-        drop_transpose,
-        merge_reshapes,
-        drop_no_op,
-    ]
+    cleanups: ClassVar[list[Rule]] = [merge_transposes, merge_reshapes]
 
 
 @register_pass

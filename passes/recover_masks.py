@@ -78,7 +78,7 @@ def _filled(condition: Any, a: Any, b: Any, s: Node, match: Match) -> Any:
         raise NoMatch("neither branch is the product of Q and K, with the other a least number")
     node = match.makers[scores.value]
     if node.op == "add":
-        x, y = (Traced(current(), v) for v in node.inputs)
+        x, y = (Traced(current(), v) if isinstance(v, Value) else v for v in node.operands)
         scores, added = _sides(x, y, match)
         if scores is None:
             raise NoMatch("neither side of the sum is the product of Q and K")
@@ -166,8 +166,9 @@ def added_before(a: Any, b: Any, m: Mask, match: Match) -> Any:
     scores, added = _sides(a, b, match)
     if scores is not None:
         return _applied(scores, [*map(_bias, added), *m.parts])
-    shape = getattr(b, "shape", None)
-    if shape is None or a.shape != broadcast_shapes(a.shape, shape):
+    if not isinstance(a, Traced) or not isinstance(b, Traced):
+        raise NoMatch
+    if a.shape != broadcast_shapes(a.shape, b.shape):
         raise NoMatch
     return _applied(a, [masks.bias(b), *m.parts])
 

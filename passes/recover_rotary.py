@@ -38,6 +38,7 @@ def _rotary(x: Any, c: Any, s: Any, high: Node, low: Node, halves: Node, match: 
     """x cos + concat(-x2, x1) sin -> rotary(x, cos, sin)."""
     if len(x.shape) != 4 or not x.shape[-1].is_const:
         raise NoMatch(f"x is {x.type}, not heads of vectors")
+    _check_tables(c, s)
     size = int(x.shape[-1])
     windows = [(n.attrs["axis"] in (-1, 3), n.attrs["start"], n.attrs["stop"]) for n in (low, high)]
     half = as_dim(size // 2)
@@ -52,6 +53,12 @@ def _rotary(x: Any, c: Any, s: Any, high: Node, low: Node, halves: Node, match: 
     heads = count(x.shape[2])
     flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
     return reshape(rotary(flat, cos, sin, heads=heads), shape=x.shape)
+
+
+def _check_tables(*tables: Any) -> None:
+    for t in tables:
+        if not isinstance(t, Traced):
+            raise NoMatch(f"cosines or sines are the constant {t}")
 
 
 def _table(t: Any, x: Any, match: Match, *, heads_first: bool) -> Any:
@@ -117,6 +124,7 @@ def _interleaved(
     """x cos + (-x1, x0, -x3, x2, ...) sin -> rotary(x, cos, sin), interleaved."""
     if len(x.shape) != 4:
         raise NoMatch(f"x is {x.type}, not [batch, length, heads, size]")
+    _check_tables(c, s)
     last = all(n.attrs["axis"] in (-1, 3) for n in (odd_ones, even_ones))
     lines = [affine(i.value, match.makers) for i in (even, odd)]
     steps = [Affine(as_dim(n), (as_dim(2),)) for n in (0, 1)]
@@ -131,7 +139,10 @@ def _interleaved(
 
 def _paired(t: Any, x: Any, match: Match) -> Any:
     """Each second one of cosines or sines [1, length, 1, size] whose pairs are the same."""
-    length, half = x.shape[1], x.shape[-1] // 2
+    length, size = x.shape[1], x.shape[-1]
+    half = size // 2
+    if t.shape not in ((_ONE, length, _ONE, size), (length, _ONE, size)):
+        raise NoMatch(f"cosines or sines are {t.type}")
     node = match.makers.get(t.value)
     while node is not None and node.op == "reshape":
         inner = match.makers.get(node.inputs[0])
@@ -139,7 +150,8 @@ def _paired(t: Any, x: Any, match: Match) -> Any:
             source = inner.inputs[0]
             wide = [d for d in inner.output.type.shape if d != _ONE]
             inside = [d for d in source.type.shape if d != _ONE]
-            if wide == [*inside, as_dim(2)] and inside == [length, half]:
+            twice = source.type.shape[-1] == _ONE and wide == [*inside, as_dim(2)]
+            if twice and inside == [length, half]:
                 return reshape(Traced(t.builder, source), shape=(length, half))
         node = inner
     raise NoMatch(f"{t.value} has pairs that may differ")
@@ -171,6 +183,8 @@ def _partial(
     """concat(rotary(first elements), the rest) -> rotary(x), which turns the first elements."""
     _check_parts(x, turned_part, rest, whole)
     heads, pairs = count(x.shape[1]), bool(turn.attrs["interleaved"])
+    if turn.attrs["heads"] != heads:
+        raise NoMatch
     turned = rotary(merge_heads(x), cos, sin, heads=heads, interleaved=pairs)
     return split_heads(turned, heads)
 

@@ -37,6 +37,7 @@ FOLDED: dict[str, tuple[Callable[[], Any], Any, tuple[int, ...]]] = {
     "neg": (lambda: -constant(rsqrt(2)), rsqrt(2) * -1, (2, 4)),
     "0 times a positive number": (lambda: constant(0) * 3, 0, (2, 4)),
     "a difference of 0": (lambda: constant(-3) + 3, 0, (2, 4)),
+    "a difference of equal negatives": (lambda: constant(-3) - -3, 0, (2, 4)),
     "the largest of its type": (lambda: constant(100, dtype="i8") + 27, 127, (2, 4)),
     "integers": (lambda: constant(3, dtype="i64") * 4, 12, (2, 4)),
     "a chain": (lambda: ops.transpose(constant() + 1, perm=(1, 0)) * 2, 8, (4, 2)),
@@ -54,7 +55,9 @@ def test_folds_exactly(make: Callable[[], Any], value: Any, shape: tuple[int, ..
 KEPT: dict[str, Callable[[], Any]] = {
     "division by 0": lambda: constant(1) / constant(0),
     "sum of a root": lambda: constant(rsqrt(2)) + 1,
+    "sum with a root": lambda: 1 + constant(rsqrt(2)),
     "quotient of a root": lambda: constant(rsqrt(2)) / 3,
+    "quotient by a root": lambda: 3 / constant(rsqrt(2)),
     "an input": lambda: constant() + ops.current().input("x", "f32", 2, 4),
     "another op": lambda: ops.exp(constant()),
     "an integer that wraps around": lambda: constant(100, dtype="i8") + constant(100, dtype="i8"),
@@ -66,7 +69,10 @@ KEPT: dict[str, Callable[[], Any]] = {
     "a scalar that becomes 0": lambda: constant(1e30) * 1e-60,
     "minus 0": lambda: -constant(0),
     "0 times a negative number": lambda: constant(0) * -3,
+    "a negative number times 0": lambda: constant(-3) * 0,
     "0 over a negative number": lambda: constant(0) / -3,
+    "a subnormal number times a large one": lambda: constant(1e-40) * 1e10,
+    "a large number times a subnormal one": lambda: constant(1e10) * 1e-40,
 }
 
 
@@ -80,6 +86,15 @@ def test_a_constant_that_is_read_elsewhere_stays() -> None:
         c = constant()
         g.output("c", c)
         g.output("y", ops.transpose(c, perm=(1, 0)))
+        g.output("z", -c)
     graph, (report,) = run_pipeline(g.build(), [PASSES["fold-constants"]()])
-    assert report.applied == {"move-full": 1}
-    assert [n.op for n in graph.nodes] == ["full", "full"]
+    assert report.applied == {"move-full": 1, "negate-full": 1}
+    assert [n.op for n in graph.nodes] == ["full", "full", "full"]
+
+
+def test_what_is_no_constant_is_no_near_miss() -> None:
+    with ops.graph("plain") as g:
+        x = g.input("x", "f32", 2, 4)
+        g.output("y", ops.transpose(-x, perm=(1, 0)))
+    _, (report,) = run_pipeline(g.build(), [PASSES["fold-constants"]()])
+    assert report.declined == ()

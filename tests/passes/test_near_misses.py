@@ -80,9 +80,10 @@ def test_add_norm_folds_a_row_in(op: str) -> None:
         ({"b": (1, 8)}, "the add broadcasts f32[2,8] with f32[1,8]"),
         ({"moved": True}, "the norm is over another axis: %1 moves the axes of the sum"),
         ({"plus": False}, "expected add, found %0 = mul"),
+        ({"plus": False, "moved": True}, "expected add, found %0 = mul"),
         ({"constant": True}, "the add is with the constant 2"),
     ],
-    ids=["row", "broadcast", "another axis", "no add", "constant"],
+    ids=["row", "broadcast", "another axis", "no add", "no add, moved", "constant"],
 )
 def test_add_norm_declines(op: str, change: dict[str, object], reason: str) -> None:
     applied, declined = fuse(norm_graph(op, **change), "fuse-add-norm")  # type: ignore[arg-type]

@@ -1,0 +1,44 @@
+"""Which files have rules, and the tests that look at each: those that find most first."""
+
+from __future__ import annotations
+
+_ENGINE = ("one_change", "near_misses", "golden")
+_IMPORTED = ("one_change_written_out", "recover_near_misses", "recover alone", "golden", "recover")
+
+TESTS: dict[str, tuple[str, ...]] = {
+    "simplify": ("simplify", *_ENGINE),
+    "fold_constants": ("fold_constants", *_ENGINE),
+    "cleanup": ("cleanup",),
+    "fuse_add_norm": ("near_misses", *_ENGINE),
+    "fuse_linear_activation": ("near_misses", *_ENGINE),
+    "fuse_attention": ("fuse_attention", "merge_projections", *_ENGINE),
+    "recover_activations": _IMPORTED,
+    "recover_heads": _IMPORTED,
+    "recover_linear": _IMPORTED,
+    "recover_norms": _IMPORTED,
+    "recover_masks": _IMPORTED,
+    "read_masks": _IMPORTED,
+    "recover_rotary": _IMPORTED,
+}
+
+
+def stages(file: str) -> list[list[str]]:
+    """What pytest is given, time after time, until a test fails."""
+    return [_stage(name, file) for name in dict.fromkeys(TESTS[file])]
+
+
+def _stage(name: str, file: str) -> list[str]:
+    """A file of tests; of those that are about passes one by one, the file's own; of those about
+    recorded models the rest, where it is to be `alone`."""
+    name, _, alone = name.partition(" ")
+    chosen = "not legacy and not dynamo" if alone else ""
+    if name.startswith("one_change"):
+        chosen = " or ".join(PASSES.get(file, (file.replace("_", "-"),)))
+    return [f"tests/passes/test_{name}.py", *(["-k", chosen] if chosen else [])]
+
+
+PASSES = {
+    "fuse_attention": ("fuse-attention", "merge-projections"),
+    "read_masks": ("recover-masks",),
+}
+"""The passes of a file, where it has not the name of one."""

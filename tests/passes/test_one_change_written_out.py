@@ -1,0 +1,273 @@
+"""The same as `test_one_change.py`, for the rules that recover what exporters write out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.rule_graphs import Graphs, heads, tensor, weight
+
+from tfgraph import ops
+from tfgraph.ir.mask import bias, dense
+from tfgraph.ops import Builder
+
+GRAPHS = Graphs()
+takes = GRAPHS.takes
+
+
+def centered(x: Any) -> Any:
+    return x - ops.mean(x, axis=-1, keepdims=True)
+
+
+def root(x: Any, square: Any) -> Any:
+    return ops.sqrt(ops.mean(square, axis=-1, keepdims=True) + 0.01)
+
+
+@takes("recover-norms", layer_norm=1, join_scale=1, join_bias=1)
+def written_layer_norm(g: Builder) -> Any:
+    d = centered(tensor("x", 3, 3))
+    return weight("s", 3) * (d / root(d, d**2)) + weight("b", 3)
+
+
+@takes("recover-norms", layer_norm_by_reciprocal=1)
+def layer_norm_by_reciprocal(g: Builder) -> Any:
+    d = centered(tensor("x", 3, 3))
+    g.output("centered", d)
+    return d * (1 / root(d, d * d))
+
+
+@takes("recover-norms", rms_norm=1, join_scale=1)
+def written_rms_norm(g: Builder) -> Any:
+    x = tensor("x", 3, 3)
+    return x / root(x, x * x) * weight("s", 3)
+
+
+@takes("recover-norms", rms_norm_by_reciprocal=1)
+def rms_norm_by_reciprocal(g: Builder) -> Any:
+    x = tensor("x", 3, 3)
+    return x * (1 / root(x, x**2))
+
+
+@takes("recover-norms", join_bias=1)
+def bias_of_a_norm(g: Builder) -> Any:
+    return ops.layer_norm(tensor("x", 3, 3), weight("s", 3), eps=0.01) + weight("b", 3)
+
+
+@takes("recover-norms", join_bias=1)
+def bias_of_a_norm_without_scale(g: Builder) -> Any:
+    return ops.layer_norm(tensor("x", 3, 3), eps=0.01) + weight("b", 3)
+
+
+@takes("recover-norms")
+def scale_of_a_scaled_norm(g: Builder) -> Any:
+    return ops.layer_norm(tensor("x", 3, 3), weight("s", 3), eps=0.01) * weight("t", 3)
+
+
+def activation_of(name: str, **rules: int) -> Callable[[Callable[[Any], Any]], None]:
+    """An activation written out, of a vector."""
+
+    def keep(make: Callable[[Any], Any]) -> None:
+        def built(g: Builder) -> Any:
+            return make(tensor("x", 8))
+
+        built.__name__ = name
+        takes("recover-activations", **rules)(built)
+
+    return keep
+
+
+TANH = 0.7978845608
+activation_of("gelu 0", gelu_0=1)(lambda x: (x * 0.5) * (ops.erf(x / 1.4142135) + 1))
+activation_of("gelu 1", gelu_1=1)(lambda x: x * (1 + ops.erf(x * 0.70710677)) * 0.5)
+activation_of("gelu 2", gelu_2=1)(lambda x: x * ((ops.erf(x / 1.4142135) + 1) * 0.5))
+activation_of("tanh 0", gelu_tanh_0=1)(
+    lambda x: 0.5 * x * (ops.tanh(TANH * (x + 0.044715 * x**3)) + 1)
+)
+activation_of("tanh 1", gelu_tanh_1=1)(
+    lambda x: x * (1 + ops.tanh(TANH * (x + x * (x * x) * 0.044715))) * 0.5
+)
+activation_of("tanh 2", gelu_tanh_2=1)(
+    lambda x: x * ((1 + ops.tanh(x * TANH * (1 + x * 0.044715 * x))) * 0.5)
+)
+activation_of("tanh with a square", gelu_tanh_1=1)(
+    lambda x: x * (1 + ops.tanh(TANH * (x + x * x**2 * 0.044715))) * 0.5
+)
+activation_of("silu", silu=1)(lambda x: x * ops.sigmoid(x))
+activation_of("quick gelu", quick_gelu=1)(lambda x: x * ops.sigmoid(x * 1.702))
+
+
+@takes("recover-linear", linear=1, join_bias=1)
+def product_with_a_weight(g: Builder) -> Any:
+    return tensor("x", 2, 2, 2) @ weight("w", 2, 2) + weight("b", 2)
+
+
+@takes("recover-linear", linear=1)
+def product_of_weights(g: Builder) -> Any:
+    return weight("v", 2, 2) @ weight("w", 2, 2)
+
+
+def folded(name: str) -> Any:
+    """Heads in the batch."""
+    return ops.reshape(heads(name), shape=(4, 2, 2))
+
+
+@takes("recover-heads", unfold_scores=1, unfold_scaled=1, unfold_sum=1)
+def folded_scores(g: Builder) -> Any:
+    scores = folded("q") @ ops.transpose(folded("k"), perm=(0, 2, 1))
+    return scores * 0.5 + tensor("t", 4, 2, 2)
+
+
+@takes("recover-heads", unfold_product=1, unfold_scaled=1, unfold_sum=1)
+def folded_product(g: Builder) -> Any:
+    return ops.weighted_sum(folded("a"), folded("b")) / 3 + tensor("t", 1, 2, 2)
+
+
+@takes("recover-heads", scaled_before_transpose=1, scaled_queries=1, scaled_keys=1)
+def scaled_operands(g: Builder) -> Any:
+    k = ops.transpose(heads("k") * 0.5, perm=(0, 1, 3, 2))
+    return (heads("q") / 3) @ k
+
+
+def line(size: int, *shape: int) -> Any:
+    return ops.reshape(ops.iota(length=size), shape=shape)
+
+
+def scores() -> Any:
+    """Of two batches, two heads, three queries and three keys."""
+    return tensor("q", 2, 2, 3, 2) @ ops.transpose(tensor("k", 2, 2, 3, 2), perm=(0, 1, 3, 2))
+
+
+QUERY, KEY = (3, 1, 1, 3, 1), (3, 1, 1, 1, 3)
+HIDDEN = -3.4e38
+
+
+def scalar(value: float) -> Any:
+    return ops.full(shape=(), value=value, dtype="f32")
+
+
+def added(seen: Any) -> Any:
+    return ops.where(seen, scalar(0), scalar(HIDDEN))
+
+
+@takes("recover-masks", changes_empty_rows=1)
+def causal_added(g: Builder) -> Any:
+    seen = ops.logical_not(ops.less(line(*QUERY), line(*KEY)))
+    return ops.softmax(scores() * 0.5 + added(seen))
+
+
+@takes("recover-masks", changes_empty_rows=1)
+def window_and_keys_added(g: Builder) -> Any:
+    keep = ops.reshape(g.input("keep", "bool", 2, 3), shape=(2, 1, 1, 3))
+    near = ops.less(line(*QUERY), line(*KEY) + 2)
+    return ops.softmax(scores() + (tensor("t", 3, 3) + added(ops.logical_and(keep, near))))
+
+
+@takes("recover-masks", changes_empty_rows=1, structure=1)
+def distance_added(g: Builder) -> Any:
+    far = ops.less(1, ops.abs_(line(*QUERY) - line(*KEY)))
+    hidden = ops.where(far, scalar(HIDDEN), scalar(0))
+    return ops.softmax(scores() + hidden)
+
+
+@takes("recover-masks", changes_empty_rows=1)
+def keys_by_number(g: Builder) -> Any:
+    keep = ops.reshape(g.input("keep", "i64", 2, 3), shape=(2, 1, 1, 3))
+    return ops.softmax(scores() + (1 - ops.cast(keep, dtype="f32")) * -10000)
+
+
+@takes("recover-masks", changes_empty_rows=1)
+def keys_by_index(g: Builder) -> Any:
+    keep = ops.cast(g.input("keep", "i64", 2, 3), dtype="bool")
+    return ops.softmax(scores() + added(ops.take_at(keep, line(2, 2, 1, 1, 1), line(*KEY))))
+
+
+@takes("recover-masks", changes_empty_rows=1)
+def keys_by_flat_index(g: Builder) -> Any:
+    keep = ops.reshape(g.input("keep", "bool", 2, 3), shape=(6,))
+    return ops.softmax(scores() + added(ops.take(keep, line(2, 2, 1, 1, 1) * 3 + line(*KEY))))
+
+
+@takes("recover-masks", filled_changes_empty_rows=1)
+def filled(g: Builder) -> Any:
+    seen = ops.less(line(*KEY), line(*QUERY) + 1)
+    return ops.softmax(ops.where(seen, scores() / 2 + tensor("t", 3, 3), scalar(HIDDEN)))
+
+
+@takes("recover-masks", bias=1)
+def biased(g: Builder) -> Any:
+    return ops.softmax(scores() + tensor("t", 3, 3))
+
+
+@takes("recover-masks", structure=1)
+def dense_positions(g: Builder) -> Any:
+    seen = ops.less(line(*KEY), line(*QUERY) + 1)
+    return ops.softmax(ops.mask(scores(), dense(seen)))
+
+
+@takes("recover-masks", bias_changes_empty_rows=1, structure=1)
+def bias_that_hides(g: Builder) -> Any:
+    seen = ops.less(line(*KEY), line(*QUERY) + 1)
+    return ops.exp(ops.mask(scores(), bias(tensor("t", 3, 3) + added(seen))))
+
+
+def half_turned(x: Any, cos: Any, sin: Any) -> Any:
+    half = int(x.shape[-1]) // 2
+    low, high = (ops.slice_(x, axis=-1, start=i, stop=i + half) for i in (0, half))
+    return x * cos + ops.concat(-high, low, axis=-1) * sin
+
+
+def tables(*shape: int) -> tuple[Any, Any]:
+    """Cosines and sines, each half twice."""
+    angle = weight("angle", *shape)
+    whole = ops.concat(angle, angle, axis=-1)
+    return ops.cos(whole), ops.sin(whole)
+
+
+@takes("recover-rotary", rotary=1)
+def rotary_of_heads(g: Builder) -> Any:
+    return half_turned(tensor("x", 2, 2, 2, 4), *tables(1, 1, 2, 2))
+
+
+@takes("recover-rotary", rotary=1)
+def rotary_by_length(g: Builder) -> Any:
+    return half_turned(tensor("x", 2, 2, 2, 4), *tables(2, 2, 1, 2))
+
+
+def turned_in_pairs(x: Any, cos: Any, sin: Any) -> Any:
+    even, odd = (ops.take(x, ops.iota(length=2) * 2 + i, axis=-1) for i in (0, 1))
+    shape = (2, 2, 2, 2, 1)
+    pairs = ops.concat(ops.reshape(-odd, shape=shape), ops.reshape(even, shape=shape), axis=-1)
+    return x * cos + ops.reshape(pairs, shape=(2, 2, 2, 4)) * sin
+
+
+def pairs(name: str) -> Any:
+    one = ops.reshape(weight(name, 2, 2), shape=(1, 2, 1, 2, 1))
+    return ops.reshape(ops.broadcast_to(one, shape=(1, 2, 1, 2, 2)), shape=(1, 2, 1, 4))
+
+
+@takes("recover-rotary", interleaved_rotary=1)
+def rotary_in_pairs(g: Builder) -> Any:
+    return turned_in_pairs(tensor("x", 2, 2, 2, 4), pairs("cos"), pairs("sin"))
+
+
+@takes("recover-rotary", partial_rotary=1)
+def rotary_of_a_part(g: Builder) -> Any:
+    x = tensor("x", 2, 2, 2, 4)
+    first, rest = (ops.slice_(x, axis=-1, start=i, stop=i + 2) for i in (0, 2))
+    turned = ops.rotary(ops.merge_heads(first), weight("cos", 2, 1), weight("sin", 2, 1), heads=2)
+    return ops.concat(ops.split_heads(turned, 2), rest, axis=-1)
+
+
+@takes("recover-rotary", partial_rotary_by_length=1)
+def rotary_of_a_part_by_length(g: Builder) -> Any:
+    x = tensor("x", 2, 2, 2, 4)
+    first, rest = (ops.slice_(x, axis=-1, start=i, stop=i + 2) for i in (0, 2))
+    flat = ops.reshape(first, shape=(2, 2, 4))
+    turned = ops.rotary(flat, weight("cos", 2, 1), weight("sin", 2, 1), heads=2)
+    return ops.concat(ops.reshape(turned, shape=(2, 2, 2, 2)), rest, axis=-1)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_neighbour_keeps_its_values(name: str) -> None:
+    GRAPHS.check(name)
