@@ -154,7 +154,7 @@ def is_refused(graph: Graph, opset: int) -> bool:
     return False
 
 
-@pytest.mark.parametrize(("name", "dtype"), sorted(DIFFER))
+@pytest.mark.parametrize(("name", "dtype"), sorted(DIFFER, key=str))
 def test_what_is_lost(name: str, dtype: DType) -> None:
     """Named in the docs, and no longer than it must be."""
     texts = [
