@@ -15,8 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tfgraph.backends.rounding import Rounding
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.ir import Constraint, Dim, Graph, Value
+from tfgraph.ir import Constraint, Dim, Graph, Node, Value
 from tfgraph.ir.points import settle
 from tfgraph.ops.generators import generator
 from tfgraph.ops.indices import Range, index_ranges
@@ -62,6 +63,14 @@ class Backend(ABC):
         functions: Mapping[str, Graph] | None = None,
     ) -> Executable:
         """An executable. Raises MissingTool where the machine cannot run it."""
+
+    def resolve(self, graph: Graph, target: Target) -> Graph:
+        """The graph with each node that has no kernel expanded to those that have one."""
+        return graph
+
+    def rounding(self, node: Node, target: Target) -> Rounding:
+        """How the kernel of a node of the resolved graph rounds; the worst case by default."""
+        return Rounding()
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from tfgraph.backends.base import (
     symbol_ranges,
 )
 from tfgraph.backends.memory import Step, reference_steps, refuse_absurd_steps
+from tfgraph.backends.rounding import Rounding
 from tfgraph.ir import Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate, in_float64
 from tfgraph.runtime.inputs import check_inputs, refuse_positional
@@ -133,3 +134,7 @@ class NumpyBackend(Backend):
         """The graph itself, ready to run."""
         others = {name: NumpyExecutable(g, weights) for name, g in (functions or {}).items()}
         return NumpyExecutable(graph, weights, functions=others)
+
+    def rounding(self, node: Node, target: Target) -> Rounding:
+        """A whole op in float64, rounded once."""
+        return Rounding(in_float64=True)

@@ -156,3 +156,18 @@ def test_no_call_of_the_maths_library() -> None:
     code = b"".join(objects_of(_all_kernels()))
     for symbol in (b"expf", b"exp2f", b"tanhf", b"erff", b"logf", b"sqrtf", b"fmaf"):
         assert symbol + b"\0" not in code
+
+
+@pytest.mark.parametrize("name", set(FUNCTIONS) & set(vector_math.ACCURACY) - {"normal_cdf"})
+def test_as_accurate_as_declared(name: str) -> None:
+    """1 ulp is up to 2 units of 2**-24."""
+    assert vector_math.ACCURACY[name].relative == pytest.approx(2 * FUNCTIONS[name].ulp)
+
+
+def test_the_normal_cdf_is_as_accurate_as_declared(program: Program) -> None:
+    x = grid()
+    x = x[np.isfinite(x)]
+    x = x[: len(x) // 16 * 16]
+    (y,) = program.call(f"normal_cdf_{cpu_machine().lanes}", [x])
+    error = np.abs(y.astype(np.float64) - _normal_cdf(x.astype(np.float64)))
+    assert error.max() <= vector_math.ACCURACY["normal_cdf"].absolute * 2.0**-24

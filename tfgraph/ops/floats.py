@@ -143,7 +143,7 @@ class FloatArray(Array):
 
     def reshape(self, shape: Sequence[DimLike]) -> FloatArray:
         """np.reshape."""
-        return FloatArray(self.data.reshape(_sizes(shape)))
+        return FloatArray(self.data.reshape(sizes_of(shape)))
 
     def transpose(self, perm: Sequence[int]) -> FloatArray:
         """np.transpose."""
@@ -151,12 +151,12 @@ class FloatArray(Array):
 
     def broadcast(self, shape: Sequence[DimLike]) -> FloatArray:
         """np.broadcast_to."""
-        return FloatArray(np.broadcast_to(self.data, _sizes(shape)))
+        return FloatArray(np.broadcast_to(self.data, sizes_of(shape)))
 
     def slice(self, axis: int, start: DimLike, stop: DimLike) -> FloatArray:
         """A window along one axis."""
         index = [slice(None)] * self.data.ndim
-        index[axis] = slice(*_sizes((start, stop)))
+        index[axis] = slice(*sizes_of((start, stop)))
         return FloatArray(self.data[tuple(index)])
 
     def join(self, others: Sequence[FloatArray], axis: int) -> FloatArray:
@@ -183,7 +183,7 @@ class FloatArray(Array):
 
     def iota(self, length: DimLike) -> FloatArray:
         """np.arange as int64."""
-        return FloatArray(np.arange(*_sizes((length,)), dtype=np.int64))
+        return FloatArray(np.arange(*sizes_of((length,)), dtype=np.int64))
 
     def cast(self, dtype: DType) -> FloatArray:
         """Rounded to `dtype`, then widened again by the next op."""
@@ -233,7 +233,8 @@ def _check_indices(indices: NDArray, size: int) -> None:
         raise IndexError(f"index {indices[wrong].flat[0]} is out of range 0..{size - 1}")
 
 
-def _sizes(dims: Sequence[DimLike]) -> tuple[int, ...]:
+def sizes_of(dims: Sequence[DimLike]) -> tuple[int, ...]:
+    """Dimensions that are numbers, as such."""
     return tuple(int(as_dim(d)) for d in dims)
 
 

@@ -26,7 +26,7 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu.emit import hold, load, loop, splat, store, workspace
-from tfgraph.backends.tvm.cpu.vector_math import exp2_nonpositive, fma
+from tfgraph.backends.tvm.cpu.vector_math import ACCURACY, exp2_nonpositive, fma
 from tfgraph.backends.tvm.target import CpuMachine
 
 Expr = Any
@@ -35,6 +35,23 @@ Element = Callable[[Expr, Expr], Expr]
 
 _LOWEST = -3.4028234663852886e38  # no finite score is below it
 _MASKED_BITS = -0x80000000  # -0.0, the weight of a masked pair: adds nothing, yet can be told
+
+
+def tile_keys(machine: CpuMachine) -> int:
+    """Keys of a tile, the same for every block: it decides the order of the sums."""
+    return _group(machine) * 8
+
+
+def _group(machine: CpuMachine) -> int:
+    """Rows of sums held in registers, beside two vectors and one broadcast."""
+    return 8 if machine.registers >= 32 else 6
+
+
+def depth(keys: int, machine: CpuMachine) -> float:
+    """How many roundings a key's part in a sum passes through: the additions of its tile, then in
+    each further one the factor `shrink` and an fma."""
+    tile = tile_keys(machine)
+    return min(keys, tile) + (-(-keys // tile) - 1) * (1 + ACCURACY["exp2"].relative)
 
 
 @dataclass(frozen=True)
@@ -80,9 +97,7 @@ class AttentionTile:
         self.base = base
         self.lanes, self.block = block.lanes, block.size
         self.width, self.value_width = width, value_width
-        # Rows of sums held in registers, beside two vectors and one broadcast.
-        self.group = 8 if machine.registers >= 32 else 6
-        self.keys = self.group * 8  # the same for every block: it decides the order of the sums
+        self.group, self.keys = _group(machine), tile_keys(machine)
         self.queries = workspace(width * self.block, "queries")
         self.scores = workspace(self.keys * self.block, "scores")
         self.output = workspace(value_width * self.block, "output")

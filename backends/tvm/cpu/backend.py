@@ -20,17 +20,20 @@ from tfgraph.backends.base import (
     Weights,
 )
 from tfgraph.backends.memory import compiled_steps, peak
+from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tvm.build import build_objects
 
 # Registers its emitter.
 from tfgraph.backends.tvm.cpu import cache as _cache  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cpu import embedding as _embedding  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
+from tfgraph.backends.tvm.cpu.rounding import rounding
 from tfgraph.backends.tvm.cpu.source import kernel_sources
 from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.link import find_compiler, link_shared
+from tfgraph.backends.tvm.lower import resolve
 from tfgraph.backends.tvm.target import cpu_machine
-from tfgraph.ir import Graph
+from tfgraph.ir import Graph, Node
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
 from tfgraph.runtime.model import load
@@ -86,6 +89,14 @@ class CpuBackend(CompilingBackend):
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
             write_artifact(Path(folder), graph, graph, built, target, [])
             return load(folder, threads=target.threads, verify_weights=False)
+
+    def resolve(self, graph: Graph, target: Target) -> Graph:
+        """The graph with each node that has no kernel expanded to those that have one."""
+        return resolve(graph, self.name)[0]
+
+    def rounding(self, node: Node, target: Target) -> Rounding:
+        """What the kernel of the node declares."""
+        return rounding(node, cpu_machine(target.mcpu))
 
     def runs_here(self, target: Target) -> str | None:
         """Whether this CPU has the features of the target."""

@@ -90,6 +90,11 @@ def gemm(
     return builder.get()
 
 
+def depth(k: int) -> int:
+    """How many roundings a product passes through: those of its block, then of the blocks."""
+    return min(k, K_BLOCK) + -(-k // K_BLOCK) - 1
+
+
 def pack_weight(w: Float32Array, machine: CpuMachine) -> Float32Array:
     """The (k, n) matrix `w` as [panels][k][columns], its last panel padded with zeros."""
     k, n = w.shape

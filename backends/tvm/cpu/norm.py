@@ -46,6 +46,18 @@ def norm(name: str, shape: NormShape, machine: CpuMachine) -> Any:
     return builder.get()
 
 
+def depth(width: int, lanes: int) -> int:
+    """How many additions an element passes through: those of its vector of sums, of which the first
+    takes the rest of the row, then of the four vectors, and of the lanes."""
+    steps, rest = divmod(width, UNROLL * lanes)
+    return steps + -(-rest // lanes) - 1 + 2 + lanes.bit_length() - 1
+
+
+STEPS = {"mean": 2, "sub": 2, "sqrt": 2, "div": 3}
+"""Roundings beyond the formula's: 1 / width and the product with it; what is left of the mean, and
+of the variance; the square root's inverse and the product with it."""
+
+
 def _row(
     shape: NormShape, width: Expr | int, lanes: int, arrays: dict[str, Any], row: Expr
 ) -> None:

@@ -35,6 +35,11 @@ def softmax(name: str, machine: CpuMachine, width: int | None = None) -> Any:
     return builder.get()
 
 
+def depth(width: int, lanes: int) -> int:
+    """How many additions a weight passes through: those of its lane, then of the lanes."""
+    return -(-width // lanes) - 1 + lanes.bit_length() - 1
+
+
 def _row(x: Any, out: Any, width: Expr | int, lanes: int, row: Expr) -> None:
     high, total = emit.workspace(lanes, "high"), emit.workspace(lanes, "total")
     lowest = splat(-math.inf, lanes)

@@ -12,7 +12,7 @@ reweighted least squares in float64 on 4,001 Chebyshev nodes) of the function na
 weighted so that the relative error of the final result is equalised, then rounded to float32.
 The range reductions are the classical ones of Cody & Waite, "Software Manual for the Elementary
 Functions" (1980). May import: tvm,
-tfgraph.backends.tvm.cpu.emit.
+tfgraph.backends.tvm.cpu.emit, tfgraph.backends.rounding.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 
 from tvm import tirx
 
+from tfgraph.backends.rounding import Accuracy
 from tfgraph.backends.tvm.cpu.emit import hold
 
 Expr = Any
@@ -54,6 +55,14 @@ _NORMAL_CDF = (
     *(0.018930113, -0.013173233, 0.008812117, -0.0058737323, 0.0031647908, -0.0010733264),
     *(0.00070526247, -0.0007726114, 0.00029289297),
 )
+
+ACCURACY = {
+    **{name: Accuracy(3) for name in ("exp", "exp2", "erf", "log")},
+    **{name: Accuracy(5) for name in ("tanh", "sigmoid")},
+    "rsqrt": Accuracy(3.2),
+    "normal_cdf": Accuracy(0, absolute=3.4),
+}
+"""The errors of these functions, in units of 2**-24: of 1 ulp these are up to 2. Tested."""
 
 _LOG2_E = 1.4426950408889634
 # ln(2) in two parts: products of the first with an integer below 2^15 are exact.

@@ -24,6 +24,11 @@ COLUMNS = 64
 """Elements of the last axis that are reduced side by side, where another axis is reduced."""
 
 
+def depth(n: int, lanes: int) -> int:
+    """How many additions an element along the last axis passes through, see `fold`."""
+    return -(-n // lanes) - 1 + lanes.bit_length() - 1
+
+
 def add(a: Expr, b: Expr) -> Expr:
     """a + b."""
     return a + b

@@ -1,0 +1,151 @@
+"""Isolated bounds at BERT-base size: the right kernels stay within, planted faults do not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pytest
+
+from tfgraph import ops
+from tfgraph.backends.base import Target, find_backend
+from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.backends.rounding import Rounding
+from tfgraph.backends.tvm.cpu.backend import CpuBackend
+from tfgraph.ir import rsqrt
+from tfgraph.rounding import apart, isolated_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgraph.ir import ExactLike, Graph
+    from tfgraph.ops import Traced
+
+NDArray = np.ndarray[Any, Any]
+WIDTH, FFN, HEADS, ROWS = 768, 3072, 12, 16
+
+
+def layer(
+    eps: float = 1e-12,
+    activation: str = "gelu",
+    scale: ExactLike | None = None,
+    bias: bool = True,
+) -> Graph:
+    """The kernels of one layer of BERT-base, each on inputs of its own."""
+    with ops.graph("layer") as g:
+        x, a, b = (g.input(name, "f32", "rows", WIDTH) for name in ("x", "a", "b"))
+        q, k, v = (g.input(name, "f32", 1, "rows", WIDTH) for name in "qkv")
+        w, row = g.param("w", "f32", WIDTH, FFN), g.param("row", "f32", FFN)
+        s, t = g.param("s", "f32", WIDTH), g.param("t", "f32", WIDTH)
+        given = (row,) if bias else ()
+        attended = ops.attention(q, k, v, heads=HEADS, kv_heads=HEADS, scale=scale or rsqrt(64))
+        g.output("ffn", cast("Traced", ops.linear_activation(x, w, *given, activation=activation)))
+        g.output("norm", cast("Traced", ops.add_layer_norm(a, b, s, t, eps=eps)))
+        g.output("attention", cast("Traced", attended))
+    return g.build()
+
+
+def weights(graph: Graph) -> dict[str, NDArray]:
+    rng = np.random.default_rng(0)
+    sizes = {"w": 0.02, "row": 0.02, "s": 0.1, "t": 0.1}
+    made = {
+        p.value.name: sizes[p.value.name]
+        * rng.standard_normal([int(d) for d in p.value.type.shape])
+        for p in graph.params
+    }
+    made["s"] += 1
+    return {name: array.astype(np.float32) for name, array in made.items()}
+
+
+def feeds(variance: float) -> dict[str, NDArray]:
+    """Rows whose sum has that variance."""
+    rng = np.random.default_rng(1)
+    made = {name: rng.standard_normal((ROWS, WIDTH)) for name in ("x", "a", "b")}
+    made |= {name: rng.standard_normal((1, ROWS, WIDTH)) for name in "qkv"}
+    for name in "ab":
+        made[name] *= np.sqrt(variance / 2)
+    return {name: array.astype(np.float32) for name, array in made.items()}
+
+
+def reference(graph: Graph, variance: float) -> dict[str, NDArray]:
+    """What float64 gives, rounded once an op; of a wrong graph: a fault without rounding errors."""
+    all_weights = weights(layer())
+    given = {p.value.name: all_weights[p.value.name] for p in graph.params}
+    return NumpyExecutable(graph, given)(**feeds(variance))
+
+
+def of_bound(got: Mapping[str, NDArray], variance: float = 1.0) -> dict[str, float]:
+    """The largest share of its bound that each output differs from the reference by."""
+    graph = layer()
+    bounds = isolated_bounds(graph, weights(graph), feeds(variance), {"rows": ROWS}, "cpu")
+    right = reference(graph, variance)
+    return {
+        name: float(np.max(np.abs(got[name].astype(np.float64) - right[name]) / bound))
+        for name, bound in bounds.items()
+    }
+
+
+def test_the_kernels_are_within_their_bounds() -> None:
+    graph = layer()
+    run = find_backend("cpu").compile(graph, weights(graph), Target("cpu"))
+    with run:
+        shares = of_bound(run(**feeds(1.0)))
+    assert all(0 < share < 1 for share in shares.values()), shares
+
+
+@pytest.mark.parametrize("variance", [1.0, 0.1])
+def test_another_eps_is_seen(variance: float) -> None:
+    shares = of_bound(reference(layer(eps=1e-5), variance), variance)
+    assert shares["norm"] > 2
+    assert shares["ffn"] == shares["attention"] == 0
+
+
+def test_another_form_of_gelu_is_seen() -> None:
+    assert of_bound(reference(layer(activation="gelu_tanh"), 1.0))["ffn"] > 10
+
+
+@pytest.mark.parametrize("scale", [1, rsqrt(63)])
+def test_another_scale_is_seen(scale: ExactLike) -> None:
+    assert of_bound(reference(layer(scale=scale), 1.0))["attention"] > 10
+
+
+def test_a_dropped_bias_is_seen() -> None:
+    assert of_bound(reference(layer(bias=False), 1.0))["ffn"] > 10
+
+
+def test_a_longer_tree_would_hide_the_eps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the declared depth is good for: one product after another bounds too loosely."""
+    monkeypatch.setattr(CpuBackend, "rounding", lambda *_: Rounding())
+    graph = layer()
+    loose = isolated_bounds(graph, weights(graph), feeds(1.0), {"rows": ROWS}, "cpu")
+    apart_by = np.abs(reference(layer(eps=1e-5), 1.0)["norm"] - reference(graph, 1.0)["norm"])
+    assert float(np.max(apart_by / loose["norm"])) < 1
+
+
+def test_what_may_come_out_either_way_has_no_bound() -> None:
+    """Comparisons of what was rounded: unsure where it is as near as that."""
+    with ops.graph("ties") as g:
+        x = g.input("x", "f32", 3)
+        y = ops.mul(x, 3)
+        g.output("sure", ops.where(ops.less(x, 1), x, ops.neg(x)))
+        g.output("unsure", ops.where(ops.less(y, 3), x, ops.neg(x)))
+        g.output("near", ops.where(ops.less(y, 3), x, x))
+        g.output("quotient", ops.div(x, ops.sub(y, 3)))
+    bounds = isolated_bounds(g.build(), {}, {"x": np.array([0.5, 1, 2], np.float32)}, {}, "cpu")
+    assert bounds["sure"].tolist() == [0, 0, 0]
+    assert bounds["unsure"].tolist() == [0, 2, 0]  # x or -x
+    assert bounds["near"].tolist() == [0, 0, 0]
+    assert np.isinf(bounds["quotient"]).tolist() == [False, True, False]
+
+
+def test_a_graph_taken_apart_runs_each_node_on_given_inputs() -> None:
+    with ops.graph("chain") as g:
+        x, w = g.input("x", "f32", "n", 4), g.param("w", "f32", 4)
+        y = ops.mul(x, ops.neg(w))
+        g.output("out", ops.exp(y))
+    graph = apart(g.build())
+    x_, w_ = np.ones((2, 4), np.float32), np.arange(4, dtype=np.float32)
+    made = NumpyExecutable(graph, {"w": w_})(**{x.value.name: x_, y.value.name: 0 * x_})
+    product, exponential = made.values()
+    assert np.array_equal(product, x_ * -w_)
+    assert np.array_equal(exponential, np.ones((2, 4)))

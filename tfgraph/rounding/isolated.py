@@ -1,0 +1,92 @@
+"""Isolated bounds: how far a kernel may be from the reference on the very same inputs.
+
+May import: bounded, backends, ops, ir.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfgraph.backends.base import Target, Weights, find_backend
+from tfgraph.ir import DType, Exact, exact
+from tfgraph.ops import FloatArray, find_op
+from tfgraph.ops.evaluate import run_node
+from tfgraph.ops.floats import numpy_dtype
+from tfgraph.rounding.bounded import Bounded
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tfgraph.ir import Graph, Node
+
+NDArray = np.ndarray[Any, Any]
+
+
+def isolated_bounds(
+    graph: Graph,
+    weights: Weights,
+    feeds: Mapping[str, NDArray],
+    sizes: Mapping[str, int],
+    backend: str | Target,
+) -> dict[str, NDArray]:
+    """For each output by name the largest |result - reference| of each element, float64.
+
+    `graph` is what the backend runs, usually one node: the bounds of a chain of kernels grow with
+    each. `feeds` are its inputs, `sizes` its symbols. A bound is infinite where none can be told:
+    where a comparison of floats, or what depends on it, may come out either way, and where a
+    divisor may be 0. It says nothing about elements that are not finite.
+    """
+    target = Target(backend) if isinstance(backend, str) else backend
+    found = find_backend(target.name)
+    resolved = found.resolve(graph, target)
+    arrays = {i.value.name: feeds[i.value.name] for i in graph.inputs}
+    arrays |= weights_of(resolved, weights)
+    given = (v for v in resolved.values() if v.name in arrays)
+    known = {v.name: _exactly(arrays[v.name], v.type.dtype) for v in given}
+    wanted = {o.value for o in graph.outputs}
+    bounds = {v: known[v.name].errors for v in wanted if v.name in known}
+    for node in resolved.nodes:
+        if resolved.weight_values.issuperset(node.outputs):
+            continue
+        rounding = found.rounding(node, target)
+        operands = {v.name: replace(known[v.name], rounding=rounding) for v in node.inputs}
+        like = Bounded(np.zeros(()), DType.float64, rounding=rounding)
+        results = run_node(held_constants(node), operands, sizes, like)
+        for value, result in zip(node.outputs, results, strict=True):
+            known[value.name] = replace(result, least=-np.inf)
+            if value in wanted:
+                bounds[value] = result.errors
+    return {o.name: np.array(bounds[o.value], np.float64) for o in graph.outputs}
+
+
+def weights_of(graph: Graph, weights: Weights) -> dict[str, NDArray]:
+    """The parameters and what nodes make of them alone, which the reference computes for every
+    backend: so they are exact, on both sides the same."""
+    known = {p.value.name: FloatArray(np.asarray(weights[p.value.name])) for p in graph.params}
+    like = FloatArray(np.zeros((), np.float64))
+    for node in graph.nodes:
+        if graph.weight_values.issuperset(node.outputs):
+            results = run_node(node, known, {}, like)
+            known |= zip((v.name for v in node.outputs), results, strict=True)
+    return {name: array.data for name, array in known.items()}
+
+
+def held_constants(node: Node) -> Node:
+    """A core op with its scalar operands as the dtype holds them: so both sides read them."""
+    dtype = node.inputs[0].type.dtype if node.inputs else None
+    if dtype is None or not dtype.is_float or find_op(node.op).kind != "core":
+        return node
+
+    def held(operand: Any) -> Any:
+        if not isinstance(operand, Exact):
+            return operand
+        return exact(float(np.asarray(float(operand)).astype(numpy_dtype(dtype))))
+
+    return replace(node, operands=tuple(map(held, node.operands)))
+
+
+def _exactly(array: NDArray, dtype: DType) -> Bounded:
+    return Bounded(array.astype(np.float64) if dtype.is_float else array, dtype)
