@@ -17,6 +17,9 @@ significant bits)."""
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 """The smallest positive number of a dtype: twice the error of a rounding near 0."""
 
+LARGEST = {"float64": 2.0**1023, "float32": 2.0**127, "float16": 2.0**15, "bfloat16": 2.0**127}
+"""A power of 2 near the largest number of a dtype: what is above may become infinite."""
+
 Depth = Callable[[int], float]
 """The depth of a summation tree over so many terms: how many roundings a term passes through."""
 

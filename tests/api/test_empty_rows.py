@@ -70,15 +70,15 @@ def test_they_are_compared_with_the_graph_after_the_passes(graph: Graph) -> None
     fused = fuse(graph, Target("cpu"), IMPORTED_PIPELINE)
     assert fused.changes_empty_rows
     right = NumpyExecutable(fused.compiled, {})
-    assert verify(right, graph, {}, BUDGET).ok is False
-    found = verify(right, graph, {}, BUDGET, zeroed=fused.compiled)
+    assert verify(right, graph, {}, Target("numpy"), BUDGET).ok is False
+    found = verify(right, graph, {}, Target("numpy"), BUDGET, zeroed=fused.compiled)
     assert found.ok
     assert found.empty_rows > 0
     assert f'"empty_rows": {found.empty_rows}' in str(found.to_json()).replace("'", '"')
     for rows in ("empty", "others"):
         wrong = Wrong(fused.compiled, {})
         wrong.rows = rows
-        assert verify(wrong, graph, {}, BUDGET, zeroed=fused.compiled).ok is False
+        assert verify(wrong, graph, {}, Target("numpy"), BUDGET, zeroed=fused.compiled).ok is False
 
 
 def test_exactly_those_rows(graph: Graph) -> None:
@@ -103,7 +103,7 @@ def test_strict_masks_keep_the_arithmetic(graph: Graph) -> None:
     pipeline = IMPORTED_PIPELINE.replace("recover-masks", "recover-masks{strict=true}")
     fused = fuse(graph, Target("cpu"), pipeline)
     assert not fused.changes_empty_rows
-    found = verify(NumpyExecutable(fused.compiled, {}), graph, {}, BUDGET)
+    found = verify(NumpyExecutable(fused.compiled, {}), graph, {}, Target("numpy"), BUDGET)
     assert found.ok
     assert found.empty_rows == 0
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import tfgraph.ops as ops
-from tfgraph.api.bounds import difference, softmax_axis
+from tfgraph.api.bounds import difference
 from tfgraph.api.verify import plan, verify
-from tfgraph.backends.base import symbol_ranges
+from tfgraph.backends.base import Target, symbol_ranges
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import Location
 from tfgraph.ir import Dim, Graph
@@ -20,21 +20,22 @@ from tfgraph.model import load_source
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_softmax_is_judged_by_its_largest_weights() -> None:
-    """Most of a row is far smaller than what it consists of, which is where it may differ."""
-    row = np.full((3, 1000), 1e-5, np.float32)
-    row[:, 7] = 0.99
-    for error, ok in ((5e-5, True), (2e-4, False)):
-        other = row.copy()
-        other[1, 7] += error
-        assert difference("p", row, other, softmax=-1).ok is ok
-        assert not difference("x", row, other).ok
-    with ops.graph("rows") as g:
-        x = g.input("x", "f32", "batch", 8)
-        g.output("p", ops.softmax(x, axis=1))
-        g.output("y", x + 1)
-    graph = g.build()
-    assert [softmax_axis(graph, o.value) for o in graph.outputs] == [1, None]
+def test_differences_are_held_to_one_bound_or_to_one_each() -> None:
+    row = np.array([1, 2, np.inf, np.nan], np.float32)
+    other = np.array([1.5, 2.25, np.inf, np.nan], np.float32)
+    assert difference("x", row, other, 0.5).ok
+    assert not difference("x", row, other, 0.4).ok
+    assert difference("x", row, other, np.array([0.5, 0.25, 0, 0])).ok
+    found = difference("x", row, other, np.array([0.5, 0.125, 0, 0]))
+    assert (found.ok, found.worst_index, found.bound, found.max_abs) == (False, (1,), 0.125, 0.25)
+    assert difference("x", row, other, np.array([np.inf, 0.25, 0, 0])).ok  # nothing is told of it
+
+
+@pytest.mark.parametrize("pair", [(np.inf, -np.inf), (np.inf, 1), (1, np.nan), (np.nan, 1)])
+def test_what_is_not_finite_has_its_place_and_sign(pair: tuple[float, float]) -> None:
+    a, b = (np.array([x], np.float32) for x in pair)
+    assert not difference("x", a, b, 1e30).ok
+    assert difference("x", a, a, 0.0).ok
 
 
 def two_lengths(*constraints: tuple[str, str, str], high: int = 100) -> Graph:
@@ -92,7 +93,7 @@ def test_all_sizes_meet_the_constraints(constraint: tuple[str, str, str]) -> Non
 def test_nothing_tried_is_not_verified() -> None:
     graph = two_lengths(("seq", "==", "other + 200"), high=100)
     executable = NumpyExecutable(graph, {})
-    outcome = verify(executable, graph, {})
+    outcome = verify(executable, graph, {}, Target("numpy"))
     assert (outcome.ok, outcome.dims) == (None, ())
     assert outcome.reason == "no sizes were found that meet the constraints"
 
@@ -103,7 +104,7 @@ def test_nan_is_not_verified() -> None:
         g.output("y", x * g.param("w", "f32", 4))
     graph = g.build()
     weights = {"w": np.array([1, np.nan, 1, 1], np.float32)}
-    outcome = verify(NumpyExecutable(graph, weights), graph, weights)
+    outcome = verify(NumpyExecutable(graph, weights), graph, weights, Target("numpy"))
     assert outcome.ok is None
     assert outcome.reason == "the reference gives NaN in output 'y'"
 

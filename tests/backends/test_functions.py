@@ -13,6 +13,7 @@ from helpers.tolerance import assert_close
 
 import tfgraph
 from tfgraph.api.verify import together, verify
+from tfgraph.backends.base import Target
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.arrays import aligned_empty
@@ -162,9 +163,9 @@ def test_closing_the_model_closes_its_functions(tmp_path: Path) -> None:
 def test_a_function_that_differs_fails_the_verification() -> None:
     made = model(NAME)
     graph = made.functions["step"]
-    good = verify(NumpyExecutable(graph, made.weights), graph, made.weights)
+    good = verify(NumpyExecutable(graph, made.weights), graph, made.weights, Target("numpy"))
     scaled = {name: array * 1.001 for name, array in made.load().items()}
-    bad = verify(NumpyExecutable(graph, scaled), graph, made.weights)
+    bad = verify(NumpyExecutable(graph, scaled), graph, made.weights, Target("numpy"))
     assert (good.ok, bad.ok) == (True, False)
     found = together({"main": good, "step": bad})
     assert found.ok is False

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tfgraph.api.bounds import RELATIVE
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -82,8 +80,8 @@ def test_what_it_prints(tfgraph: Callable[..., Any]) -> None:
         "  n=3\n"
         "  n=67\n"
         "  n=300\n"
-        "  output  max error     bound\n"
-        "  z        ERROR  ERROR  ok\n"
+        "  output  observed     bound\n"
+        "  z       ERROR  ERROR  ok\n"
         "wrote   tiny.cpu.tfgraph, 10 files, SIZE\n"
         "        sha256 HASH\n"
     )
@@ -249,7 +247,7 @@ def test_an_artifact_is_not_a_model(tfgraph: Callable[..., Any], tmp_path: Path)
 def test_a_failed_verification(
     tfgraph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RELATIVE, "float32", 1e-12)
+    monkeypatch.setattr("tfgraph.rounding.statistical.factor", lambda draws: 1e-9)
     result = tfgraph("compile", "tiny.tfg")
     assert result.code == 1
     assert result.err.startswith("error: verification failed: output 'z' differs from numpy by ")
@@ -266,7 +264,7 @@ def test_a_failed_verification(
 def test_a_failed_verification_says_at_which_size_and_how_to_see_it_again(
     tfgraph: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(RELATIVE, "float32", 1e-12)
+    monkeypatch.setattr("tfgraph.rounding.statistical.factor", lambda draws: 1e-9)
     (tmp_path / "two words.py").write_text(PLUGIN)
     options = ("--passes", "cse,dce", "--plugin", "two words.py")
     result = tfgraph("compile", "tiny.tfg", *options)
@@ -301,7 +299,7 @@ def test_the_artifact_says_how_it_was_verified(
     assert "  verification not run: --no-verify\n" in tfgraph("inspect", "unverified").out
     assert tfgraph("run", "unverified").err == ""
 
-    monkeypatch.setitem(RELATIVE, "float32", 1e-12)
+    monkeypatch.setattr("tfgraph.rounding.statistical.factor", lambda draws: 1e-9)
     tfgraph("compile", "tiny.tfg", "-o", "bad.tfgraph", "--keep-failed")
     shown = tfgraph("inspect", "bad.failed.tfgraph").out
     assert "  verification FAILED: output 'z' differs from numpy by " in shown

@@ -19,7 +19,7 @@ def test_it_says_what_it_wrote(tfgraph: Callable[..., Any]) -> None:
     assert ["onnx", "opset", "24,", "2", "nodes"] in lines
     assert ["MatMul", "1,", "Softmax", "1"] in lines
     assert ["check", "ok,", "ONNX's", "checker"] in lines
-    assert ["output", "max", "error", "bound"] in lines
+    assert ["output", "observed", "bound"] in lines
     verified = next(line for line in lines if line[0] == "z")
     assert float(verified[1]) <= float(verified[2])
     assert verified[3] == "ok"

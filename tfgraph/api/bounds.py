@@ -1,27 +1,13 @@
-"""How far two results may differ, and how far they do. One table, no test passes its own.
-
-May import: numpy, ir.
-"""
+"""How far two results differ, and whether that is within a bound. May import: numpy."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from tfgraph.ir import Graph, Value
-
 NDArray = np.ndarray[Any, Any]
-
-RELATIVE = {"float64": 1e-12, "float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}
-"""The bound of a value, as a share of the root mean square of its elements, by dtype.
-
-Of a softmax that is the root mean square of each row's largest element. Its elements err by what
-they are themselves, an error of e in the scores moving p by at most 2 p e, and most of them are far
-smaller than those of which the row consists.
-"""
 
 
 @dataclass(frozen=True)
@@ -49,35 +35,30 @@ class Difference:
         return {"max_abs": self.max_abs, "max_rel": self.max_rel, "bound": self.bound}
 
 
-def softmax_axis(graph: Graph, value: Value) -> int | None:
-    """The axis over which the value is a softmax; None if it is none."""
-    node = graph.producer.get(value)
-    axis = node.attrs["axis"] if node is not None and node.op == "softmax" else None
-    return axis if isinstance(axis, int) else None
-
-
-def difference(
-    name: str, reference: NDArray, other: NDArray, softmax: int | None = None
-) -> Difference:
-    """Compare an array with its reference, a softmax over that axis if one is given.
+def difference(name: str, reference: NDArray, other: NDArray, bound: float | NDArray) -> Difference:
+    """Compare an array with its reference, where they may differ by `bound`: one for all elements,
+    or one for each. See `tfgraph.rounding`.
 
     NaN equals NaN in the same place, an infinity one of the same sign; integers and bools must be
-    equal. A difference in shape or dtype is infinite.
+    equal. An infinite bound says that anything is right there. A difference in shape or dtype is
+    infinite. The worst element is the one that comes nearest to its bound.
     """
     if reference.shape != other.shape or reference.dtype != other.dtype:
         return Difference(name, np.inf, np.inf, 0.0, False, ())
     if not reference.size:
         return Difference(name, 0.0, 0.0, 0.0, True, ())
     a, b = reference.astype(np.float64), other.astype(np.float64)
+    allowed = np.broadcast_to(np.asarray(bound, np.float64), a.shape)
     with np.errstate(all="ignore"):
         same = (a == b) | (np.isnan(a) & np.isnan(b))
         apart = np.where(same, 0.0, np.abs(a - b))
         apart = np.where(np.isnan(apart), np.inf, apart)
-        sizes = a if softmax is None else a.max(softmax)
-        finite = sizes[np.isfinite(sizes)]
-        scale = float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
         relative = np.where(same, 0.0, apart / np.maximum(np.abs(a), np.finfo(np.float64).tiny))
-    bound = RELATIVE.get(str(reference.dtype), 0.0) * scale
-    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(apart)), apart.shape))
-    largest = float(apart[worst])
-    return Difference(name, largest, float(relative.max()), bound, largest <= bound, worst)
+        share = np.where(np.isposinf(allowed), 0.0, apart / allowed)
+        share = np.where(same, 0.0, share)
+    ranked = apart if np.ndim(bound) == 0 else share
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(ranked)), apart.shape))
+    ok = bool((same | (share <= 1)).all())
+    return Difference(
+        name, float(apart[worst]), float(relative.max()), float(allowed[worst]), ok, worst
+    )

@@ -338,19 +338,20 @@ def _verified(
     if not check:
         return Verification("numpy", None, "not run: --no-verify")
 
-    def each(runs: Mapping[str, Executable]) -> Verification:
+    def each(runs: Mapping[str, Executable], target: Target) -> Verification:
         graphs = {name: before for name, (before, _) in functions.items()}
-        return verify_together(runs, graphs, weights, zeroed)
+        return verify_together(runs, graphs, weights, target, zeroed)
 
     reason = backend.runs_here(target)
     if reason is not None:
-        passes = each({n: NumpyExecutable(g, weights) for n, (_, g) in functions.items()})
+        runs = {n: NumpyExecutable(g, weights) for n, (_, g) in functions.items()}
+        passes = each(runs, Target("numpy"))
         if passes.ok is False:
             return passes
         instead = f"the graph after the passes, on numpy, at {len(passes.dims)} sizes"
         return Verification("numpy", None, f"not run: {reason}", instead=instead)
     with load(folder, threads=target.threads) as model:
-        return each({"main": model, **model.functions})
+        return each({"main": model, **model.functions}, target)
 
 
 def _weights(opened: Opened) -> Weights:

@@ -1,6 +1,6 @@
 """By how much results may differ: the one place that chooses a bound for what is compared.
 
-May import: bounds, moves, ir.
+May import: bounds, moves, backends, rounding, ir.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.bounds import Difference, difference, softmax_axis
-from tfgraph.api.moves import after_rounding, measured, moves_of
+from tfgraph.api.bounds import Difference, difference
+from tfgraph.api.moves import after_rounding, measured, moves_of, to_measure
+from tfgraph.backends.base import backend_names
+from tfgraph.rounding import end_to_end, isolated_bounds
 
 if TYPE_CHECKING:
     from tfgraph.backends.base import Weights
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 NDArray = np.ndarray[Any, Any]
 Arrays = Mapping[str, NDArray]
+REFERENCE = "numpy"
 Triple = tuple[str, "Value", NDArray, NDArray]
 """A name for the report, the value, what the reference has for it, and what the other."""
 
@@ -33,12 +36,16 @@ def carried(
 ) -> list[Difference]:
     """Values of a graph, with the errors that two backends carry from its inputs on; behind a
     rounding to integers under the bound that is measured."""
+    bounds = dict.fromkeys({value.name for _, value, _, _ in found}, 0.0)
+    # The reference's own roundings are in the bound of any other backend.
+    for name in {name for name in backends if name != REFERENCE} or {REFERENCE}:
+        more = end_to_end(graph, weights, feeds, sizes, _kernels(name), set(bounds))
+        bounds = {value: bound + more[value] for value, bound in bounds.items()}
     made = [
-        (difference(name, want, got, softmax_axis(graph, value)), value)
-        for name, value, want, got in found
+        (difference(name, want, got, bounds[value.name]), value) for name, value, want, got in found
     ]
     after = after_rounding(graph)
-    names = {value.name for d, value in made if not d.ok and value in after}
+    names = {value.name for d, value in made if to_measure(d, value, after)}
     moves = moves_of(graph, weights, feeds, sizes, names) if names else {}
     return [measured(d, value, after, moves) for d, value in made]
 
@@ -53,10 +60,13 @@ def isolated(
     backend: str,
 ) -> list[Difference]:
     """The outputs of a kernel, on the very same inputs."""
-    return [
-        difference(o.name, want[o.name], got[o.name], softmax_axis(graph, o.value))
-        for o in graph.outputs
-    ]
+    bounds = isolated_bounds(graph, weights, arrays, sizes, _kernels(backend))
+    return [difference(o.name, want[o.name], got[o.name], bounds[o.name]) for o in graph.outputs]
+
+
+def _kernels(backend: str) -> str | None:
+    """The backend whose kernels round; None for one that says nothing of its own."""
+    return backend if backend in backend_names() else None
 
 
 def apart(a: NDArray, b: NDArray) -> float:

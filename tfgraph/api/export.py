@@ -164,7 +164,7 @@ def _verified(graph: Graph, weights: Weights, path: Path) -> Verification:
     except MissingTool as missing:
         return _not_run(missing.message)
     with executable:
-        return verify(executable, graph, weights)
+        return verify(executable, graph, weights, None)
 
 
 def _not_run(reason: str) -> Verification:

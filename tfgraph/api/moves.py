@@ -4,7 +4,7 @@ A quantised model rounds activations to 8 bits. Where one lies next to the middl
 difference in its last digit takes it to the other, and from there on two right results differ by
 what a step of the quantisation does: no share of their size bounds that. So it is measured. The
 reference is run again, three times, with the result of every op a little off, and a result may
-differ by twice as much as it moved. May import: bounds, ops, ir.
+differ by twice as much as it moved. May import: bounds, backends, ops, ir.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.bounds import RELATIVE, Difference
+from tfgraph.api.bounds import Difference
+from tfgraph.backends.rounding import UNITS
 from tfgraph.ops import FloatArray
 from tfgraph.ops.evaluate import run_node
 
@@ -27,7 +28,7 @@ Arrays = Mapping[str, NDArray]
 
 _RUNS = 3
 _SLACK = 2  # the moves are random, the worst case is not
-_SHARE = 1 / 8  # of the bound of a value, which is for all ops before it
+_ROUNDINGS = 200  # that each op may have made: as many as a long sum makes at worst
 
 # Ops that compute nothing.
 _MOVEMENTS = {
@@ -53,12 +54,19 @@ def after_rounding(graph: Graph) -> frozenset[Value]:
     return frozenset(found)
 
 
+def to_measure(found: Difference, value: Value, after: Collection[Value]) -> bool:
+    """Whether it must be measured how far a value may move: where no bound could be told, since
+    roundings may turn what it depends on, or where it is beyond its bound behind a rounding."""
+    return bool(np.isposinf(found.bound)) or (not found.ok and value in after)
+
+
 def measured(
     found: Difference, value: Value, after: Collection[Value], moves: Mapping[str, float]
 ) -> Difference:
-    """The difference under the bound that was measured, where that is the larger one."""
+    """The difference under the bound that was measured, where that is the larger one, or the only
+    one."""
     bound = _SLACK * moves.get(value.name, 0.0)
-    if value not in after or bound <= found.bound:
+    if not to_measure(found, value, after) or bound <= found.bound < np.inf:
         return found
     return replace(found, bound=bound, ok=found.max_abs <= bound)
 
@@ -108,7 +116,7 @@ def _is_inexact(node: Node, graph: Graph) -> bool:
 
 def _moved(data: NDArray, rng: np.random.Generator) -> NDArray:
     """Each element a share of itself off, up or down; whole numbers are exact and stay."""
-    unit = _SHARE * RELATIVE.get(str(data.dtype), 0.0)
+    unit = _ROUNDINGS * UNITS.get(str(data.dtype), 0.0)
     with np.errstate(all="ignore"):
         if not unit or (data == np.rint(data)).all():
             return data

@@ -4,7 +4,7 @@ The exact result is computed, in float64 throughout with nothing rounded, and ho
 every op reads operands that are a rounding error away. A kernel is backward stable if its result is
 the exact one of such operands (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
 section 1.5): a right backend's error is of that size, and a wrong one's is not. May import:
-part, backends.numpy, ops, ir.
+part, backends, ops, ir.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from tfgraph.api.part import untold
 from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.backends.rounding import UNITS
 from tfgraph.ops import FloatArray, evaluate, in_float64
 
 if TYPE_CHECKING:
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
 
 NDArray = np.ndarray[Any, Any]
 Arrays = Mapping[str, NDArray]
-
-UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat16": 2.0**-8}
-"""The largest relative error of one rounding, by dtype (IEEE 754; bfloat16 has eight digits)."""
 
 _RUNS = 3
 _SLACK = 8  # the moves are random, the worst case is not

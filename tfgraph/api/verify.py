@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from tfgraph.api.bounds import Difference, difference, softmax_axis
+from tfgraph.api.allowed import Allowed
+from tfgraph.api.bounds import Difference, difference
 from tfgraph.api.empty_rows import settle_empty_rows
-from tfgraph.api.moves import after_rounding, measured, moves_of
+from tfgraph.api.moves import after_rounding, measured, moves_of, to_measure
 from tfgraph.api.weights import given_weights
-from tfgraph.backends.base import Executable, Weights, constraints_of
+from tfgraph.backends.base import Executable, Target, Weights, constraints_of
 from tfgraph.backends.memory import peak, reference_steps
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.cost import cost
@@ -35,6 +36,10 @@ LARGE_SHARE = 3
 
 FUNCTION_SHARE = 1 / 4
 """The part of these budgets that each function beside `main` takes: its layers are the same."""
+
+BOUND_SHARE = 1 / 15
+"""The part of FLOP_BUDGET at which errors are carried along, which costs some twenty times what the
+result costs."""
 
 BYTE_BUDGET = 512 << 20
 """Bytes that the reference may take at any point beyond what it takes at the minimum; the same on
@@ -113,18 +118,21 @@ def verify(
     executable: Executable,
     graph: Graph,
     weights: Weights,
+    target: Target | None = None,
     budget: float = FLOP_BUDGET,
     zeroed: Graph | None = None,
 ) -> Verification:
     """Run both at each point; for each output the difference that comes nearest to its bound.
 
-    Where no sizes meet the graph's constraints, or the reference gives NaN, nothing is shown.
-    `weights` are all of the graph's, checked as those of `compile` are. `zeroed` is the graph after
-    passes that made rows with no allowed key zeros.
+    Where no sizes meet the graph's constraints, or the reference gives NaN, nothing is shown. Where
+    roundings may turn a comparison, what that does is measured. `weights` are all of the graph's,
+    checked as those of `compile` are. The kernels are those of `target`; of None they may add in
+    any order. `zeroed` is the graph after passes that made rows with no allowed key zeros.
     """
-    reference = NumpyExecutable(graph, given_weights(graph, weights))
+    given = given_weights(graph, weights)
+    reference = NumpyExecutable(graph, given)
     points = plan(graph, budget)
-    softmax = {o.name: softmax_axis(graph, o.value) for o in graph.outputs}
+    allowed = Allowed(graph, given, target, plan(graph, budget * BOUND_SHARE, 1)[:3])
     values, after = {o.name: o.value for o in graph.outputs}, after_rounding(graph)
     worst: dict[str, tuple[Difference, int]] = {}
     empty_rows = 0
@@ -133,12 +141,12 @@ def verify(
         inputs = {port.name: example(port, sizes, seed) for port in reference.inputs}
         expected = reference(dims=_extra(executable, sizes), **inputs)
         got = executable(dims=_extra(executable, sizes), **inputs)
-        found = _differences(expected, got, softmax)
+        found = _differences(expected, got, allowed)
         if zeroed is not None and not all(d.ok for d in found.values()):
             expected, rows = settle_empty_rows(expected, zeroed, weights, inputs, sizes)
-            found = _differences(expected, got, softmax)
+            found = _differences(expected, got, allowed)
             empty_rows += rows
-        apart = {values[n].name for n, d in found.items() if not d.ok and values[n] in after}
+        apart = {values[n].name for n, d in found.items() if to_measure(d, values[n], after)}
         moves = moves_of(graph, reference.weights, inputs, sizes, apart) if apart else {}
         found = {n: measured(d, values[n], after, moves) for n, d in found.items()}
         for name, array in expected.items():
@@ -158,10 +166,11 @@ def verify(
 
 
 def _differences(
-    expected: Mapping[str, Any], got: Mapping[str, Any], softmax: Mapping[str, int | None]
+    expected: Mapping[str, Any], got: Mapping[str, Any], allowed: Allowed
 ) -> dict[str, Difference]:
     return {
-        name: difference(name, array, got[name], softmax[name]) for name, array in expected.items()
+        name: difference(name, array, got[name], allowed.bound(name, array))
+        for name, array in expected.items()
     }
 
 
@@ -169,6 +178,7 @@ def verify_together(
     runs: Mapping[str, Executable],
     graphs: Mapping[str, Graph],
     weights: Weights,
+    target: Target,
     zeroed: Graph | None = None,
 ) -> Verification:
     """`verify` of each function of a model, those beside `main` with a share of its budget; `main`
@@ -178,7 +188,7 @@ def verify_together(
     for name, graph in graphs.items():
         own = {p.value.name: weights[p.value.name] for p in graph.params}
         after = zeroed if name == "main" else None
-        found[name] = verify(runs[name], graph, own, shares[name], after)
+        found[name] = verify(runs[name], graph, own, target, shares[name], after)
     return together(found)
 
 
@@ -203,7 +213,9 @@ def _both(a: bool | None, b: bool | None) -> bool | None:
     return None if None in (a, b) and False not in (a, b) else bool(a and b)
 
 
-def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
+def plan(
+    graph: Graph, budget: float = FLOP_BUDGET, large: int = LARGE_SHARE
+) -> list[dict[str, int]]:
     """The sizes to try, each once, in order, all of them within ranges and constraints."""
     names = sorted({s for v in graph.values() for d in v.type.shape for s in d.symbols})
     symbols = [graph.symbol(name) for name in names]
@@ -223,8 +235,8 @@ def plan(graph: Graph, budget: float = FLOP_BUDGET) -> list[dict[str, int]]:
 
     points = [
         low,
-        fit({s.name: s.default for s in symbols}, LARGE_SHARE),
-        fit(odd, LARGE_SHARE),
+        fit({s.name: s.default for s in symbols}, large),
+        fit(odd, large),
         fit(wide),
         *(fit({**low, s.name: s.high}) for s in symbols),
     ]

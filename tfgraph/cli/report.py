@@ -161,7 +161,7 @@ def print_verification(out: Output, outcome: Verification) -> None:
         return
     at = f" at {plural(len(outcome.dims), 'size')}" if len(outcome.dims) > 1 else ""
     out.print(f"{head}  {out.verdict(outcome.ok)} against {outcome.against}{at}")
-    rows = [("output", "max error", "bound", "")]
+    rows = [("output", "observed", "bound", "")]
     rows += [
         (d.name, f"{d.max_abs:.2e}", f"{d.bound:.2e}", out.verdict(d.ok)) for d in outcome.outputs
     ]

@@ -5,5 +5,6 @@ May import: backends, ops, ir.
 
 from tfgraph.rounding.apart import apart
 from tfgraph.rounding.isolated import isolated_bounds
+from tfgraph.rounding.statistical import Spread, end_to_end, spreads
 
-__all__ = ["apart", "isolated_bounds"]
+__all__ = ["Spread", "apart", "end_to_end", "isolated_bounds", "spreads"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from tfgraph.backends.rounding import SMALLEST, UNITS, Rounding
+from tfgraph.backends.rounding import LARGEST, SMALLEST, UNITS, Rounding
 from tfgraph.ir import DType, TensorType, as_dim, exact
 from tfgraph.ops import FloatArray
 from tfgraph.ops.floats import each_array, numpy_dtype
@@ -126,6 +126,10 @@ class Bounded(Moves):
                 return replace(self.made(y, carried.larger(ea, eb), None, least), open=self.open)
             error = carried.BINARY[f](a, b, y, ea, eb, other.least)
             own = self.steps(f) * self.unit * np.abs(y) + self.floor
+            if f == "div" and not self.rounding.in_float64:
+                # A divisor that is too large for the kernel makes 0 of a tiny quotient.
+                huge = np.abs(b) + _or_zero(eb) > LARGEST[self.dtype_.value]
+                own = own + np.where(huge, np.abs(y), 0.0)
             if f == "pow":
                 own = own * self.rounding.accuracy("pow").relative
             return self.made(y, error, own, _least(f, self, other), f in _POLES)
@@ -198,11 +202,14 @@ class Bounded(Moves):
 
     def matmul(self, other: Bounded) -> Bounded:
         """gamma_h times the actual sum of |a||b|."""
-        return self._product(other, np.matmul(self.data, other.data), self.rounding.matmul)
+        with np.errstate(all="ignore"):
+            y = np.matmul(self.data, other.data)
+        return self._product(other, y, self.rounding.matmul)
 
     def weighted_sum(self, values: Bounded) -> Bounded:
         """The same; a weight of 0 takes nothing."""
-        y = FloatArray(self.data).weighted_sum(FloatArray(values.data)).data
+        with np.errstate(all="ignore"):
+            y = FloatArray(self.data).weighted_sum(FloatArray(values.data)).data
         finite = replace(values, data=np.where(np.isfinite(values.data), values.data, 0.0))
         return self._product(finite, y, self.rounding.weighted_sum)
 

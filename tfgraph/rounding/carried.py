@@ -56,8 +56,7 @@ def _div(a: NDArray, b: NDArray, y: NDArray, ea: Error, eb: Error, least: float)
     ea, eb = zero if ea is None else ea, zero if eb is None else eb
     below = np.maximum(np.abs(b) - eb, max(least, 0.0))
     moved = np.where(eb > 0, np.abs(y) * eb, 0.0) + ea
-    quotient: NDArray = np.where(below > 0, moved / below, np.where(moved > 0, np.inf, 0.0))
-    return quotient
+    return np.asarray(np.where(below > 0, moved / below, np.where(moved > 0, np.inf, 0.0)))
 
 
 def _pow(a: NDArray, b: NDArray, y: NDArray, ea: Error, eb: Error, least: float) -> Error:
@@ -76,7 +75,8 @@ def _pow(a: NDArray, b: NDArray, y: NDArray, ea: Error, eb: Error, least: float)
 
 
 def _add(a: NDArray, b: NDArray, y: NDArray, ea: Error, eb: Error, least: float) -> Error:
-    return both(ea, eb)
+    total: Error = both(ea, eb)
+    return total
 
 
 BINARY: Mapping[str, Callable[[NDArray, NDArray, NDArray, Error, Error, float], Error]] = {

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.backends.base import Target, Weights, find_backend
+from tfgraph.backends.rounding import Rounding
 from tfgraph.ir import DType, Exact, exact
 from tfgraph.ops import FloatArray, find_op
 from tfgraph.ops.evaluate import run_node
@@ -18,7 +19,7 @@ from tfgraph.ops.floats import numpy_dtype
 from tfgraph.rounding.bounded import Bounded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tfgraph.ir import Graph, Node
 
@@ -30,18 +31,16 @@ def isolated_bounds(
     weights: Weights,
     feeds: Mapping[str, NDArray],
     sizes: Mapping[str, int],
-    backend: str | Target,
+    backend: str | Target | None,
 ) -> dict[str, NDArray]:
     """For each output by name the largest |result - reference| of each element, float64.
 
     `graph` is what the backend runs, usually one node: the bounds of a chain of kernels grow with
-    each. `feeds` are its inputs, `sizes` its symbols. A bound is infinite where none can be told:
-    where a comparison of floats, or what depends on it, may come out either way, and where a
-    divisor may be 0. It says nothing about elements that are not finite.
+    each; of None kernels are bounded that may add in any order. `feeds` are its inputs, `sizes` its
+    symbols. A bound is infinite where none can be told: where a comparison of floats, or what
+    depends on it, may come out either way, and where a divisor may be 0.
     """
-    target = Target(backend) if isinstance(backend, str) else backend
-    found = find_backend(target.name)
-    resolved = found.resolve(graph, target)
+    resolved, rounding_of = arithmetic(graph, backend)
     arrays = {i.value.name: feeds[i.value.name] for i in graph.inputs}
     arrays |= weights_of(resolved, weights)
     given = (v for v in resolved.values() if v.name in arrays)
@@ -51,7 +50,7 @@ def isolated_bounds(
     for node in resolved.nodes:
         if resolved.weight_values.issuperset(node.outputs):
             continue
-        rounding = found.rounding(node, target)
+        rounding = rounding_of(node)
         operands = {v.name: replace(known[v.name], rounding=rounding) for v in node.inputs}
         like = Bounded(np.zeros(()), DType.float64, rounding=rounding)
         results = run_node(held_constants(node), operands, sizes, like)
@@ -60,6 +59,17 @@ def isolated_bounds(
             if value in wanted:
                 bounds[value] = result.errors
     return {o.name: np.array(bounds[o.value], np.float64) for o in graph.outputs}
+
+
+def arithmetic(
+    graph: Graph, backend: str | Target | None
+) -> tuple[Graph, Callable[[Node], Rounding]]:
+    """The graph as a backend runs it, and how the kernel of each of its nodes rounds."""
+    if backend is None:
+        return graph, lambda node: Rounding()
+    target = Target(backend) if isinstance(backend, str) else backend
+    found = find_backend(target.name)
+    return found.resolve(graph, target), lambda node: found.rounding(node, target)
 
 
 def weights_of(graph: Graph, weights: Weights) -> dict[str, NDArray]:
