@@ -124,8 +124,9 @@ def test_the_first_kernel_in_order_is_named() -> None:
     assert first.location.startswith(__file__)
 
 
-def test_who_is_as_good_as_float32_allows_is_not_blamed() -> None:
-    """Rows that cancel to a millionth: two orders of summation differ by more than the bound."""
+def test_who_is_as_good_as_float32_allows_is_not_blamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that cancel to a millionth: what roundings do to them is known, and no bound is a share
+    of the result. Beyond a bound that is too low there is float64."""
     with tfgraph.graph("cancel") as g:
         x, w = g.input("x", "f32", "n", 512), g.param("w", "f32", 512, 4, fill=tfgraph.Fill("ones"))
         g.output("y", tfgraph.ops.linear(x, w))
@@ -133,6 +134,8 @@ def test_who_is_as_good_as_float32_allows_is_not_blamed() -> None:
     half = rng.normal(0, 1e3, (7, 256))
     x_values = np.concatenate([half, -half + rng.normal(0, 1e-3, half.shape)], 1)
     x_values = rng.permuted(x_values, axis=1).astype(np.float32)
+    assert all(d.ok for d in compare(g.build(), inputs={"x": x_values}).outputs)
+    monkeypatch.setattr("tfgraph.rounding.statistical.factor", lambda draws: 1e-9)
     report = compare(g.build(), inputs={"x": x_values})
     assert not all(d.ok for d in report.outputs)
     assert report.ok

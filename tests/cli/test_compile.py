@@ -275,7 +275,7 @@ def test_a_failed_verification_says_at_which_size_and_how_to_see_it_again(
     assert line[5:7] == ["--dim", f"n={size[1]}"]
     assert line[-4:] == list(options)
     again = tfgraph(*line[1:], "--json")
-    assert again.code == 1
+    assert not again.json["outputs"][0]["ok"]  # float64 says that nobody is to blame for that bound
     found = tfgraph("compile", "tiny.tfg", *options, "--json").json["verify"]["outputs"]
     assert found[0]["dims"] == {"n": int(size[1])}
     assert again.json["outputs"][0]["max_abs"] == found[0]["max_abs"]
