@@ -16,10 +16,11 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import Builder
 from tfgraph.passes import DEFAULT_PIPELINE, IMPORTED_PIPELINE
+from tfgraph.runtime.files import read_file
 from tfgraph.runtime.format import MANIFEST
 from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
-from tfgraph.runtime.text import TokenRules
+from tfgraph.runtime.text import MAX_TOKENIZER, TokenRules
 
 if TYPE_CHECKING:
     from tfgraph.model import Model
@@ -53,7 +54,7 @@ class Opened:
     def tokenizer_json(self) -> bytes | None:
         """The bytes of the tokenizer. Raises TfgraphError for a file that cannot be read."""
         try:
-            return None if self.tokenizer is None else self.tokenizer.read_bytes()
+            return None if self.tokenizer is None else read_file(self.tokenizer, MAX_TOKENIZER)
         except OSError as cause:
             raise TfgraphError(f"{self.tokenizer}: {cause.strerror}") from cause
 

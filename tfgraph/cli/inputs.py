@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import json
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
+from tfgraph.runtime.memory import available_memory, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Generator, Mapping, Sequence
 
     from tfgraph.runtime.sizes import Port, SymbolRange
 
@@ -89,17 +91,33 @@ def read_inputs_file(path: Path | None, ports: Sequence[Port]) -> dict[str, NDAr
 
 
 def _read_npz(path: Path) -> dict[str, NDArray]:
-    try:
+    """The arrays of an archive, which may be packed a thousandfold: first what they take."""
+    with _numpy_reads(f"--inputs {path}: it"):
+        with zipfile.ZipFile(path) as archive:
+            need, free = sum(entry.file_size for entry in archive.infolist()), available_memory()
+        if need > free:
+            raise TfgraphError(f"--inputs {path}: it holds {shown(need)}; {shown(free)} are free")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (ValueError, EOFError, KeyError, AttributeError, zipfile.BadZipFile) as cause:
-        raise TfgraphError(f"--inputs {path}: it cannot be read: {cause}") from cause
+
+
+@contextmanager
+def _numpy_reads(what: str) -> Generator[None]:
+    """Whatever NumPy, zipfile and zlib raise in the block means that `what` cannot be read: damaged
+    bytes lead them to a dozen exceptions."""
+    try:
+        yield
+    except (OSError, TfgraphError):
+        raise
+    except Exception as cause:
+        reason = next((words for part, words in _UNREADABLE.items() if part in str(cause)), cause)
+        raise TfgraphError(f"{what} cannot be read: {reason}") from cause
 
 
 def _read_json(path: Path, ports: Mapping[str, Port]) -> dict[str, NDArray]:
     try:
         given: Any = json.loads(path.read_text("utf-8"))
-    except ValueError as cause:
+    except (ValueError, RecursionError) as cause:
         raise TfgraphError(
             f"--inputs {path}: it is not JSON: {cause}", hint="an .npz archive ends in .npz"
         ) from cause
@@ -113,7 +131,7 @@ def _read_json(path: Path, ports: Mapping[str, Port]) -> dict[str, NDArray]:
             if plain.dtype.kind not in "biuf":
                 raise ValueError("expected numbers")
             found[name] = plain if wanted is None else plain.astype(wanted, casting="same_kind")
-        except (ValueError, TypeError, OverflowError) as cause:
+        except (ValueError, TypeError, OverflowError, MemoryError) as cause:
             what = f"{name} is not an array of {wanted}" if wanted else name
             raise TfgraphError(f"--inputs {path}: {what}: {cause}") from cause
     return found
@@ -156,12 +174,10 @@ def read_array(what: str, path: Path) -> NDArray:
             )
         if start != b"\x93NUMPY":
             raise TfgraphError(f"{what}: {path} is not a .npy file")
-        return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
+        with _numpy_reads(f"{what}: {path}"):
+            return np.array(np.load(path, mmap_mode="r", allow_pickle=False))
     except OSError as cause:
         raise TfgraphError(f"{what}: {path}: {cause.strerror or cause}") from cause
-    except (ValueError, EOFError, SyntaxError, OverflowError) as cause:
-        reason = next((words for part, words in _UNREADABLE.items() if part in str(cause)), cause)
-        raise TfgraphError(f"{what}: {path} cannot be read: {reason}") from cause
 
 
 def _checked(port: Port, array: NDArray) -> NDArray:

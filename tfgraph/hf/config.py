@@ -1,6 +1,6 @@
 """config.json with the place of each key, and its values in the model file's terms.
 
-May import: errors.
+May import: runtime.files, errors.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from tfgraph.errors import Location, TfgraphError, nearest
+from tfgraph.runtime.files import read_text
 
 MAX_BYTES = 4_000_000
 # All names by which transformers knows the activations that tfgraph has (its activations.py).
@@ -150,9 +151,7 @@ def read_config(folder: Path, name: str = "config.json") -> Config:
     path = folder / name
     where = Location(str(path))
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise TfgraphError(f"{name} has more than {MAX_BYTES} bytes", where)
-        text = path.read_text("utf-8")
+        text = read_text(path, MAX_BYTES)
         data: Any = json.loads(text)
     except FileNotFoundError as cause:
         raise TfgraphError(

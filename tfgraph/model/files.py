@@ -1,4 +1,6 @@
-"""Files that a model file names, by paths from its own folder. May import: read, errors."""
+"""Files that a model file names, by paths from its own folder. May import: read, runtime,
+errors.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError, nearest
+from tfgraph.runtime.files import read_file
+from tfgraph.runtime.text import MAX_TOKENIZER
 
 if TYPE_CHECKING:
     from tfgraph.model.read import Document
@@ -33,7 +37,7 @@ def find_tokenizer(file: str, document: Document) -> Path:
     where = document.place("tokenizer").value
     path = whole_path(file, document)
     try:
-        held: Any = json.loads(path.read_bytes())
+        held: Any = json.loads(read_file(path, MAX_TOKENIZER))
     except OSError as cause:
         hint = None if path.exists() else where_it_is_sought(file, document)
         raise TfgraphError(f"tokenizer: {file}: {cause.strerror}", where, hint) from cause

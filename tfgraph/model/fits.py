@@ -14,6 +14,7 @@ from tfgraph.ir.legal import check_fits, rounds_to_zero
 from tfgraph.model.derived import encoder_of, heads_of, image_length, length_limit
 from tfgraph.model.fits_positions import check_positions
 from tfgraph.model.problem import Problem
+from tfgraph.model.schema_types import MAX_EXPERTS_IN_ALL
 
 if TYPE_CHECKING:
     from tfgraph.model.schema import HighLevel
@@ -167,6 +168,13 @@ def _check_layers(spec: HighLevel) -> Iterator[Problem]:
         )
     if spec.residual_scale is not None and not spec.residual:
         yield Problem(("residual_scale",), "there is no residual", ("residual", "residual_scale"))
+    layers = spec.layers + (encoder_of(spec).layers if spec.kind == "encoder-decoder" else 0)
+    if experts is not None and layers * experts.count > MAX_EXPERTS_IN_ALL:
+        yield Problem(
+            ("experts", "count"),
+            f"{layers * experts.count} experts in {layers} layers; at most {MAX_EXPERTS_IN_ALL}",
+            ("experts", "layers", "encoder"),
+        )
     if experts is not None and experts.active > experts.count:
         yield Problem(
             ("experts",), f"{experts.active} active experts of {experts.count}", ("experts",)

@@ -1,6 +1,6 @@
 """What a FILE argument may be: a YAML model, a graph in Python, a graph as text.
 
-May import: model, text, weights, ops, ir, errors.
+May import: model, text, weights, ops, ir, runtime.files, errors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Graph
 from tfgraph.model.model import Model, read_model
 from tfgraph.ops import Builder, verify
+from tfgraph.runtime.files import read_text
 from tfgraph.text import parse_graph
 from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+MAX_TEXT = 32_000_000
+"""Bytes of a graph as text: some 300,000 nodes."""
 _YAML = (".yaml", ".yml")
 _TEXT = (".tfg", ".txt")
 _KINDS = "a .yaml model, a .onnx file, file.py:name, or a graph as text (.tfg)"
@@ -68,13 +71,16 @@ def _near(path: Path) -> str | None:
 
 
 def _begins_with_graph(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(4096).lstrip().startswith(b"graph ")
+    try:
+        with path.open("rb") as file:
+            return file.read(4096).lstrip().startswith(b"graph ")
+    except OSError:
+        return True  # why it cannot be read is told when it is
 
 
 def _from_text(path: Path) -> Model:
     try:
-        text = path.read_text("utf-8")
+        text = read_text(path, MAX_TEXT)
     except OSError as cause:
         what = f"cannot read the graph: {cause.strerror}"
         raise TfgraphError(what, Location(str(path))) from cause

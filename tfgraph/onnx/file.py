@@ -2,7 +2,7 @@
 
 What is stored in the file or beside it is memory-mapped; arrays are views, or copies made when they
 are asked for where the bytes are not aligned. Everything that a file says is checked before it is
-used. May import: wire, notes, ops, ir, errors.
+used. May import: wire, notes, ops, ir, runtime.files, errors.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tfgraph.ir.legal import HIGHEST_RANK
 from tfgraph.onnx.notes import read_notes
 from tfgraph.onnx.wire import skim
 from tfgraph.ops.floats import numpy_dtype
+from tfgraph.runtime.files import open_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,10 +85,9 @@ class Bytes:
         """All bytes of a file. Raises TfgraphError where it cannot be read."""
         if path not in self._maps:
             try:
-                with path.open("rb") as file:
-                    size = path.stat().st_size
+                with open_file(path) as file:
                     whole: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-                    self._maps[path] = memoryview(whole if size else b"")
+                    self._maps[path] = memoryview(whole)
             except ValueError:  # an empty file
                 self._maps[path] = memoryview(b"")
             except OSError as cause:

@@ -1,5 +1,5 @@
 """The artifact on disk: names of its files, its version, its hashes. Written by the backends, read
-here, so that both agree. May import: the standard library, errors.
+here, so that both agree. May import: files, manifest, the standard library, errors.
 
     manifest.json          inputs, outputs, symbols, weights, target, hashes of the other files,
                            how it was verified, the command that made it
@@ -26,12 +26,13 @@ import hashlib
 import json
 import os
 import shlex
-import stat
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime.files import open_file
+from tfgraph.runtime.manifest import problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -47,6 +48,9 @@ TOKENIZER = "tokenizer.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
 SUFFIX = ".tfgraph"
+_LONGEST_MANIFEST = 100_000_000  # bytes
+_LONGEST = 4 << 30
+"""Bytes of what is read whole: object files, a tokenizer."""
 _ALWAYS = (GRAPH_BEFORE, GRAPH, WEIGHTS, PASSES)
 
 
@@ -64,7 +68,7 @@ def seal(manifest: dict[str, Any]) -> str:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of an artifact. Raises TfgraphError, naming the file, where it is missing,
-    damaged, or of another format version."""
+    damaged, of another format version, or says what no manifest says."""
     path = folder / MANIFEST
     if folder.is_file():
         raise TfgraphError(
@@ -76,7 +80,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise TfgraphError(f"{folder} is not an artifact: it has no {MANIFEST}")
     try:
-        with _opened(path) as file:
+        with _opened(path, _LONGEST_MANIFEST) as file:
             text = file.read().decode()
         manifest: dict[str, Any] = json.loads(text)
         whole = text == seal(manifest)
@@ -92,13 +96,12 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path}: format {version}; this tfgraph reads format {VERSION}",
             hint=_other_version(folder, manifest, version),
         )
-    files: object = manifest.get("files")
-    if not isinstance(files, dict):
-        raise TfgraphError(f'{path}: damaged: "files" is no mapping', hint=_REBUILD)
-    named = [str(name) for name in cast("dict[object, object]", files)]
+    wrong = problem(manifest)
+    if wrong is not None:
+        raise TfgraphError(f"{path}: damaged: {wrong}", hint=_REBUILD)
     functions = [graph_of(name) for name in manifest.get("functions", {})]
-    absent = [name for name in (*_ALWAYS, *functions) if name not in named]
-    if not any(name.endswith(".o") for name in named):
+    absent = [name for name in (*_ALWAYS, *functions) if name not in manifest["files"]]
+    if not any(name.endswith(".o") for name in manifest["files"]):
         absent.append(f"{KERNELS}/*.o")
     if absent:
         raise TfgraphError(f'{path}: damaged: "files" lists no {absent[0]}', hint=_REBUILD)
@@ -115,7 +118,7 @@ def _other_version(folder: Path, manifest: dict[str, Any], version: int) -> str:
         )
         return f"it needs {which} made it, or a newer one"
     command, target = manifest.get("command"), manifest.get("target", "cpu")
-    if not isinstance(command, list):
+    if not isinstance(command, list) or command[:1] != ["tfgraph"]:
         return f"build its graph again: tfgraph.build(graph, '{target}', '{folder}')"
     words = [str(word) for word in cast("list[object]", command)]
     return f"make it again: {shlex.join([*words, '-o', str(folder)])}"
@@ -130,7 +133,7 @@ def check_file(folder: Path, name: str, sha256: str | None) -> None:
 
 def read_checked(folder: Path, name: str, sha256: str) -> bytes:
     """The bytes of a file, which are those that were hashed."""
-    with _opened(folder / name) as file:
+    with _opened(folder / name, _LONGEST) as file:
         data = file.read()
     if hashlib.sha256(data).hexdigest() != sha256:
         raise _damaged(folder / name)
@@ -160,13 +163,10 @@ def held(folder: Path) -> Generator[Callable[[], bool]]:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[BufferedReader]:
+def _opened(path: Path, limit: int | None = None) -> Generator[BufferedReader]:
     """The file, to read. A pipe in its place is refused rather than waited for."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise TfgraphError(f"{path}: not a file", hint=_REBUILD)
+        with open_file(path, limit) as file:
             yield file
     except OSError as cause:
         raise TfgraphError(f"{path}: {cause.strerror}", hint=_REBUILD) from cause

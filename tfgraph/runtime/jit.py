@@ -90,7 +90,11 @@ class _Code:
         with LOADING:
             # The session asks a C++ compiler for its libraries; our objects need none: name none.
             self._session: Any = ExecutionSession()
-            self._library: Any = self._session.load_module(list(objects), cxx="no-compiler-needed")
+            try:
+                found = self._session.load_module(list(objects), cxx="no-compiler-needed")
+            except RuntimeError as cause:
+                raise TfgraphError(f"{name} cannot be linked: {cause}") from cause
+            self._library: Any = found
 
     def run(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
         """See `Program.call`."""

@@ -24,7 +24,7 @@ from tfgraph.runtime.tensors import map_tensors
 from tfgraph.runtime.text import TokenRules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -80,8 +80,10 @@ class Model(Function):
             else:
                 hashed = file != layout.WEIGHTS or verify_weights
                 layout.check_file(self.path, file, sha256 if hashed else None)
+        tensors = map_tensors(self.path / layout.WEIGHTS)
+        self._check_weights(tensors)
         program = Program(objects, threads, f"model '{self.name}'")
-        loaded.code = Code(program, map_tensors(self.path / layout.WEIGHTS))
+        loaded.code = Code(program, tensors)
 
     def close(self) -> None:
         """Free the code and the mapping of the weights, when the calls under way are done."""
@@ -103,6 +105,19 @@ class Model(Function):
             f"model '{self.name}' cannot be copied or sent to another process",
             hint=f"load {self.path} there",
         )
+
+    def _check_weights(self, tensors: Mapping[str, Array]) -> None:
+        """What code reads is as large as it was compiled for, hashed or not."""
+        for entry in (self.manifest, *self.manifest.get("functions", {}).values()):
+            for weight in entry["weights"]:
+                name, expected = weight["name"], (weight["dtype"], tuple(weight["shape"]))
+                found = tensors.get(name)
+                if found is None or (str(found.dtype), found.shape) != expected:
+                    raise TfgraphError(
+                        f"{self.path / layout.WEIGHTS}: '{name}' is missing, or not "
+                        f"{expected[0]}{list(expected[1])}",
+                        hint="compile the model again",
+                    )
 
     def _check_cpu(self) -> None:
         missing = set(self.manifest["cpu"]["features"]) - cpu_flags()

@@ -1,18 +1,20 @@
 """The weights file: safetensors, mapped into memory rather than read.
 
 Layout: eight bytes with the length of a JSON header, the header, the tensors. May import: numpy,
-the standard library, errors.
+files, the standard library, errors.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime.files import open_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,8 +41,8 @@ def map_tensors(path: Path) -> dict[str, Array]:
     Raises TfgraphError, naming the file, where it is missing, truncated or malformed.
     """
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _MAX_HEADER):
                 raise TfgraphError(f"{path}: truncated, or not a safetensors file")

@@ -22,6 +22,8 @@ from tfgraph.errors import MissingTool, TfgraphError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+MAX_TOKENIZER = 500_000_000
+"""Bytes of a tokenizer.json; the largest known have some 30 million."""
 _PADDING = ("[PAD]", "<pad>", "<|pad|>")
 _UNKNOWN = "\N{REPLACEMENT CHARACTER}"  # what bytes that are no whole character decode to
 

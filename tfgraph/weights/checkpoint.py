@@ -1,9 +1,12 @@
-"""A safetensors file, or shards with an index, as a lazy mapping. May import: ops, ir, errors."""
+"""A safetensors file, or shards with an index, as a lazy mapping. May import: ops, ir,
+runtime.files, errors.
+"""
 
 from __future__ import annotations
 
 import json
 import mmap
+import os
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,6 +19,7 @@ import numpy as np
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import DType
 from tfgraph.ops.floats import numpy_dtype
+from tfgraph.runtime.files import open_file, read_file
 
 NDArray = np.ndarray[Any, Any]
 
@@ -80,7 +84,7 @@ class Checkpoint(Mapping[str, "NDArray"]):
         if not count:
             return np.zeros(entry.shape, dtype)
         if entry.file not in self._maps:
-            with entry.file.open("rb") as file:
+            with open_file(entry.file) as file:
                 self._maps[entry.file] = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         data: NDArray = np.frombuffer(self._maps[entry.file], dtype, count, entry.start)
         return data.reshape(entry.shape)
@@ -96,8 +100,8 @@ def _read_header(path: Path) -> dict[str, Stored]:
     """Layout: u64 length of the header, the header in JSON, the tensors' bytes without gaps."""
     where = Location(str(path))
     try:
-        size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
             first = file.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else size
             if length > min(size - 8, _HEADER_LIMIT):
@@ -148,7 +152,7 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Stored:
 def _read_index(path: Path) -> dict[str, Stored]:
     where = Location(str(path))
     try:
-        files: dict[str, Any] = dict(json.loads(path.read_text("utf-8"))["weight_map"])
+        files: dict[str, Any] = dict(json.loads(read_file(path, _HEADER_LIMIT))["weight_map"])
     except OSError as cause:
         raise TfgraphError(f"cannot read weights: {cause.strerror}", where) from cause
     except (ValueError, TypeError, KeyError, RecursionError) as cause:
