@@ -3,7 +3,7 @@ has in other operators."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from tfgraph.ir import DType
 from tfgraph.ops import less, where
@@ -11,21 +11,15 @@ from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
 from tfgraph.passes.rule import Rule, rule
 
-if TYPE_CHECKING:
-    from tfgraph.ir import Node
-
 _SILENT = 10**6
 _CHOSEN = call("logical_and", var("condition"), var("yes"))
 _OTHERWISE = call("logical_and", call("logical_not", var("condition"), shared=True), var("no"))
 
 
-@rule(call("logical_or", _CHOSEN, _OTHERWISE, name="out"), near=_SILENT)
-def choice(condition: Any, yes: Any, no: Any, out: Node) -> Any:
+@rule(call("logical_or", _CHOSEN, _OTHERWISE), near=_SILENT)
+def choice(condition: Any, yes: Any, no: Any) -> Any:
     """condition and yes, or not condition and no -> where(condition, yes, no)."""
-    chosen = where(condition, yes, no)
-    if chosen.type != out.output.type:
-        raise NoMatch
-    return chosen
+    return where(condition, yes, no)
 
 
 @rule(call("less", call("cast", var("a")), call("cast", var("b"))), near=_SILENT)

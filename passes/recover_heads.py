@@ -140,9 +140,7 @@ def scaled_keys(q: Any, k: Any, c: Exact, scale: Node, out: Node) -> Any:
 
 
 def _behind(q: Any, k: Any, c: Exact, scale: Node, out: Node) -> Any:
-    if not hasattr(k, "shape") or not hasattr(q, "shape") or out.output.type.rank < 3:
-        raise NoMatch
-    if len(q.shape) != len(k.shape):
+    if out.output.type.rank < 3 or len(q.shape) != len(k.shape):
         raise NoMatch
     return _BINARY[scale.op](matmul(q, k), c)
 

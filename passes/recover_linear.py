@@ -13,10 +13,8 @@ from tfgraph.passes.rule import Match, Rule, rule
 if TYPE_CHECKING:
     from tfgraph.ir import Value
 
-_SILENT = 10**6
 
-
-@rule(call("matmul", var("x"), var("w")), near=_SILENT, name="linear")
+@rule(call("matmul", var("x"), var("w")), name="linear")
 def _linear(x: Any, w: Any, match: Match) -> Any:
     """x @ w -> linear(x, w), where w is a weight [in, out] or computed from weights."""
     if len(w.shape) != 2 or not _is_weight(w.value, match):
@@ -24,13 +22,10 @@ def _linear(x: Any, w: Any, match: Match) -> Any:
     return linear(x, w)
 
 
-@rule(call("add", call("linear", var("x"), var("w"), name="product"), var("b")), near=_SILENT)
+@rule(call("add", call("linear", var("x"), var("w"), name="product"), var("b")), near=10**6)
 def join_bias(x: Any, w: Any, b: Any, match: Match) -> Any:
-    """linear(x, w) + b -> linear(x, w, b), where b is a weight [out], or [1, out]."""
-    shape = getattr(b, "shape", None)
-    if shape is None or shape[-1:] != w.shape[1:] or not _is_weight(b.value, match):
-        raise NoMatch
-    if len(shape) != 1:
+    """linear(x, w) + b -> linear(x, w, b), where b is a weight [out]."""
+    if getattr(b, "shape", None) != w.shape[1:] or not _is_weight(b.value, match):
         raise NoMatch
     return linear(x, w, b)
 

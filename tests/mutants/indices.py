@@ -80,6 +80,8 @@ def _ordered(site: Site) -> bool:
         return False
     if isinstance(parent.node, ast.For | ast.comprehension | ast.Subscript | ast.Match):
         return False
+    if isinstance(parent.node, ast.Call) and ast.unparse(parent.node.func) == "call":
+        return False  # ops, any of which a pattern takes
     if isinstance(parent.node, ast.Compare):
         return not any(isinstance(op, ast.In | ast.NotIn) for op in parent.node.ops)
     return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _ENGINE = ("one_change", "near_misses", "golden")
-_IMPORTED = ("one_change_written_out", "recover_near_misses", "recover alone", "golden", "recover")
+_IMPORTED = ("recovered", "recover_near_misses", "recover alone", "golden", "recover")
 
 TESTS: dict[str, tuple[str, ...]] = {
     "simplify": ("simplify", *_ENGINE),
@@ -12,13 +12,20 @@ TESTS: dict[str, tuple[str, ...]] = {
     "fuse_add_norm": ("near_misses", *_ENGINE),
     "fuse_linear_activation": ("near_misses", *_ENGINE),
     "fuse_attention": ("fuse_attention", "merge_projections", *_ENGINE),
-    "recover_activations": _IMPORTED,
-    "recover_heads": _IMPORTED,
     "recover_linear": _IMPORTED,
     "recover_norms": _IMPORTED,
+    "recover_activations": _IMPORTED,
+    "recover_heads": _IMPORTED,
+    "recover_rotary": _IMPORTED,
+    "recover_rotary_parts": _IMPORTED,
+    "recover_constants": _IMPORTED,
+    "recover_bools": _IMPORTED,
+    "recover_indices": _IMPORTED,
+    "recover_empty_rows": _IMPORTED,
     "recover_masks": _IMPORTED,
     "read_masks": _IMPORTED,
-    "recover_rotary": _IMPORTED,
+    "read_biases": _IMPORTED,
+    "windows": _IMPORTED,
 }
 
 
@@ -28,17 +35,24 @@ def stages(file: str) -> list[list[str]]:
 
 
 def _stage(name: str, file: str) -> list[str]:
-    """A file of tests; of those that are about passes one by one, the file's own; of those about
-    recorded models the rest, where it is to be `alone`."""
+    """A file of tests, or some; of those that are about passes one by one, the file's own; of those
+    about recorded models the rest, where it is to be `alone`."""
     name, _, alone = name.partition(" ")
-    chosen = "not legacy and not dynamo" if alone else ""
-    if name.startswith("one_change"):
+    if name in _BY_PASS:
         chosen = " or ".join(PASSES.get(file, (file.replace("_", "-"),)))
-    return [f"tests/passes/test_{name}.py", *(["-k", chosen] if chosen else [])]
+        return [*(f"tests/passes/test_{part}.py" for part in _BY_PASS[name]), "-k", chosen]
+    return [f"tests/passes/test_{name}.py", *(["-k", "not legacy and not dynamo"] if alone else [])]
 
 
+_BY_PASS = {
+    "one_change": ("one_change",),
+    "recovered": ("one_change_written_out", "one_change_recovered", "left_alone"),
+}
+"""Files of graphs, each for a pass."""
 PASSES = {
     "fuse_attention": ("fuse-attention", "merge-projections"),
     "read_masks": ("recover-masks",),
+    "read_biases": ("recover-masks",),
+    "windows": ("recover-masks",),
 }
 """The passes of a file, where it has not the name of one."""

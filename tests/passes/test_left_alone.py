@@ -1,0 +1,150 @@
+"""Graphs that look like what a pass is for and are not: no rule of it applies, and none reports
+that it nearly did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.rule_graphs import heads, tensor, weight
+
+from tfgraph import ops
+from tfgraph.ops import Builder
+from tfgraph.passes import PASSES, run_pipeline
+
+Make = Callable[[Builder], Any]
+GRAPHS: dict[str, Make] = {}
+
+
+def leaves(pass_: str) -> Callable[[Make], Make]:
+    """A graph of one result, or of some, that a pass leaves alone."""
+
+    def keep(make: Make) -> Make:
+        GRAPHS[f"{pass_}: {make.__name__}"] = make
+        return make
+
+    return keep
+
+
+@leaves("recover-linear")
+def products_of_activations(g: Builder) -> Any:
+    """Of matrices: of another input, of constants alone, and of a fixed size but not of weights."""
+    x, w = g.input("x", "f32", "n", 2), weight("w", 2, 2)
+    turned = ops.transpose(g.input("y", "f32", "m", 2), perm=(1, 0))
+    return x @ turned, x @ ops.full(shape=(2, 2), value=3), x @ (w * ops.mean(ops.exp(x), axis=0))
+
+
+@leaves("recover-linear")
+def sums_that_are_no_bias(g: Builder) -> Any:
+    x, w, b = g.input("x", "f32", "n", 2), weight("w", 2, 2), weight("b", 2)
+    y = ops.linear(tensor("z", 2, 2), w)
+    return (
+        ops.linear(x, w) + ops.mean(ops.exp(x), axis=0),
+        ops.linear(x, w, b) + b,
+        ops.linear(x, w) + 3,
+        ops.linear(x, weight("v", 2, 1)) + b,
+        y + weight("t", 2, 2),
+    )
+
+
+def folded(name: str, *before: int, shape: tuple[int, ...] = (6, 4, 5)) -> Any:
+    return ops.reshape(tensor(name, *before), shape=shape)
+
+
+@leaves("recover-heads")
+def other_folds(g: Builder) -> Any:
+    """Reshapes to [6, 4, 5] that fold nothing, beside those that do."""
+    a, b, c = folded("a", 2, 3, 4, 5), folded("b", 24, 5), folded("c", 4, 6, 4, 5, shape=(6, 4, 20))
+    d = folded("d", 6, 20)
+    turned = [ops.transpose(t, perm=(0, 2, 1)) for t in (a, b, d)]
+    return (
+        a @ turned[1], b @ turned[0], a @ ops.reshape(tensor("e", 6, 20), shape=(6, 5, 4)),
+        ops.weighted_sum(folded("f", 6, 20), folded("h", 2, 3, 5, 2, shape=(6, 5, 2))),
+        b * 2, d / 3, c * 3, b + d, ops.reshape(turned[1], shape=(2, 3, 5, 4)),
+    )  # fmt: skip
+
+
+@leaves("recover-heads")
+def heads_of_five_axes(g: Builder) -> Any:
+    return folded("x", 1, 2, 3, 4, 5, shape=(2, 3, 4, 5)) * 2
+
+
+@leaves("recover-heads")
+def sums_of_folded_heads(g: Builder) -> Any:
+    a, one = folded("a", 2, 3, 4, 5), folded("b", 1, 1, 4, 5, shape=(1, 4, 5))
+    return a + 3, a + tensor("t", 4, 5), one + tensor("u", 6, 4, 5), a + tensor("v", 2, 6, 4, 5)
+
+
+@leaves("recover-heads")
+def keys_turned_into_another_shape(g: Builder) -> Any:
+    turned = ops.transpose(folded("a", 2, 3, 4, 5), perm=(0, 2, 1))
+    return ops.reshape(turned, shape=(3, 2, 5, 4)), ops.reshape(turned, shape=(6, 20))
+
+
+@leaves("recover-heads")
+def scaled_matrices(g: Builder) -> Any:
+    x, q, k = (tensor(n, 2, 3, 3) for n in "xqk")
+    m, n = (tensor(name, 3, 3) for name in "mn")
+    return (
+        (m * 2) @ n, m @ (n * 2), (q * 2) @ m, m @ (k * 2), (q * m) @ k,
+        ops.transpose(x * 2, perm=(1, 0, 2)), ops.transpose(m * 2, perm=(1, 0)),
+    )  # fmt: skip
+
+
+@leaves("recover-heads")
+def products_of_no_weights(g: Builder) -> Any:
+    x, v = tensor("x", 2, 3, 3), tensor("v", 2, 3, 3)
+    chosen = g.input("chosen", "bool", 2, 3, 3)
+    one, other = ops.full(shape=(2, 3, 3), value=1), tensor("other", 2, 3, 3)
+    m = tensor("m", 3, 3)
+    return (
+        x @ v, ops.exp(x) @ v, ops.softmax(m) @ tensor("n", 3, 3), ops.softmax(x) @ m,
+        ops.where(chosen, x, one) @ v, ops.where(chosen, x, other) @ v,
+        ops.where(chosen, x, ops.exp(other)) @ v,
+    )  # fmt: skip
+
+
+@leaves("recover-bools")
+def other_bools(g: Builder) -> Any:
+    a, b, c = (g.input(n, "bool", 3) for n in "abc")
+    i = g.input("i", "i64", 3)
+    number = [ops.cast(t, dtype="i64") for t in (a, b)]
+    return (
+        ops.logical_or(ops.logical_and(a, b), c),
+        ops.logical_or(ops.logical_and(a, b), ops.logical_and(a, c)),
+        ops.less(number[0], i), ops.less(i, number[1]),
+        ops.less(ops.cast(i, dtype="f32"), ops.cast(b, dtype="f32")),
+        ops.less(ops.cast(a, dtype="f32"), ops.cast(i, dtype="f32")),
+    )  # fmt: skip
+
+
+@leaves("recover-indices")
+def rows_of_no_table(g: Builder) -> Any:
+    ids, numbers = g.input("ids", "i64", 2), g.input("numbers", "i64", 3, 2)
+    return (
+        ops.take(weight("t", 3, 2, 2), ids), ops.take(weight("w", 3, 2), ids, axis=1),
+        ops.take(weight("v", 3), ids), ops.take(numbers * 2, ids),
+    )  # fmt: skip
+
+
+@leaves("recover-empty-rows")
+def other_choices(g: Builder) -> Any:
+    x, y = tensor("x", 2, 3, 3), tensor("y", 2, 3, 3)
+    zero = ops.full(shape=(), value=0, dtype="f32")
+    return (
+        ops.where(ops.empty(x), zero, ops.softmax(y)),
+        ops.where(ops.empty(x, axis=1), zero, ops.softmax(x)),
+        ops.where(ops.logical_not(ops.empty(x)), zero, ops.softmax(x)),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_rule_applies_or_nearly(name: str) -> None:
+    with ops.graph("g") as g:
+        made = GRAPHS[name](g)
+        for i, value in enumerate(made if isinstance(made, tuple) else (made,)):
+            g.output(f"y{i}", value)
+    _, (report,) = run_pipeline(g.build(), [PASSES[name.partition(":")[0]]()])
+    assert {n: k for n, k in report.applied.items() if n not in report.cleanups} == {}
+    assert [f"{d.rule} {d.at} {d.reason}" for d in report.declined] == []

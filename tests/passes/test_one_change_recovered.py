@@ -1,0 +1,148 @@
+"""The same as `test_one_change.py`, for what is recovered around products, norms and tables: heads
+of four different sizes, so that no two axes can be taken for each other, and values that others
+read too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.rule_graphs import Graphs, tensor, weight
+
+from tfgraph import ops
+from tfgraph.ops import Builder
+
+GRAPHS = Graphs()
+takes = GRAPHS.takes
+
+
+def also(g: Builder, *read: Any) -> None:
+    """Values that are results too, so that the rules leave them in place."""
+    for value in read:
+        g.output(g.unique("also"), value)
+
+
+@takes("recover-norms", rms_norm=1, join_scale=1)
+def norm_over_the_last_axis_by_number(g: Builder) -> Any:
+    x = tensor("x", 3, 3)
+    y = x / ops.sqrt(ops.mean(x * x, axis=1, keepdims=True) + 0.01)
+    also(g, y)
+    return y * weight("s", 3)
+
+
+@takes("recover-norms", join_bias=1)
+def norm_that_is_read_too(g: Builder) -> Any:
+    y = ops.layer_norm(tensor("x", 3, 3), weight("s", 3), eps=0.01)
+    also(g, y)
+    return y + weight("b", 3)
+
+
+@takes("recover-norms", drop_ones=2)
+def norms_scaled_by_one(g: Builder) -> Any:
+    x, ones = tensor("x", 3, 3), ops.full(shape=(3,), value=1, dtype="f32")
+    return ops.layer_norm(x, ones, weight("b", 3), eps=0.01) - ops.rms_norm(x, ones, eps=0.01)
+
+
+@takes("recover-activations", relu2=1)
+def squared_relu(g: Builder) -> Any:
+    y = ops.relu(tensor("x", 8))
+    also(g, y)
+    return y * y
+
+
+def folded(name: str) -> Any:
+    return ops.reshape(tensor(name, 2, 3, 4, 5), shape=(6, 4, 5))
+
+
+@takes("recover-heads", unfold_scores=1, unfold_sum=1)
+def scores_of_folded_heads(g: Builder) -> Any:
+    q, k = folded("q"), folded("k")
+    turned = ops.transpose(k, perm=(0, 2, 1))
+    also(g, q, k, turned)
+    return q @ turned + tensor("t", 6, 4, 4)
+
+
+@takes("recover-heads", unfold_product=1)
+def product_of_folded_heads(g: Builder) -> Any:
+    a, b = folded("a"), ops.reshape(tensor("b", 2, 3, 5, 2), shape=(6, 5, 2))
+    return a @ b
+
+
+@takes("recover-heads", unfold_transposed=1)
+def keys_of_folded_heads(g: Builder) -> Any:
+    turned = ops.transpose(folded("k"), perm=(0, 2, 1))
+    also(g, turned)
+    return ops.reshape(turned, shape=(2, 3, 5, 4))
+
+
+@takes("recover-heads", scaled_queries=1, scaled_keys=1)
+def scaled_operands_that_are_read_too(g: Builder) -> Any:
+    q, k = tensor("q", 2, 3, 4) * 2, tensor("k", 2, 4, 5) / 3
+    also(g, q, k)
+    return q @ k
+
+
+@takes("recover-heads", scaled_before_transpose=2)
+def scaled_keys_turned(g: Builder) -> Any:
+    also(g, ops.transpose(tensor("a", 2, 3, 4) * 2, perm=(0, 2, 1)))
+    return ops.transpose(tensor("b", 2, 3, 4, 5) / 3, perm=(0, 2, 3, 1))
+
+
+CHANGED: dict[str, Callable[[Any], Any]] = {
+    "": lambda w: w,
+    "reshaped": lambda w: ops.reshape(w, shape=(2, 3, 3)),
+    "turned": lambda w: ops.transpose(w, perm=(0, 2, 1)),
+    "repeated": lambda w: ops.broadcast_to(w, shape=(2, 3, 3)),
+    "cast": lambda w: ops.cast(w, dtype="f64"),
+    "summed": lambda w: ops.sum_(ops.reshape(w, shape=(2, 3, 3, 1)), axis=-1),
+    "scaled": lambda w: w * tensor("c", 3),
+    "divided": lambda w: w / tensor("c", 3),
+}
+
+
+def weights_of_values(name: str, change: Callable[[Any], Any]) -> None:
+    def built(g: Builder) -> Any:
+        w = change(ops.softmax(tensor("x", 2, 3, 3)))
+        return w @ g.input("v", w.dtype, 2, 3, 2)
+
+    built.__name__ = f"weights of values {name}"
+    takes("recover-heads", weights_of_values=1)(built)
+
+
+for what, changed in CHANGED.items():
+    weights_of_values(what, changed)
+
+
+@takes("recover-heads", weights_of_values=1)
+def chosen_values(g: Builder) -> Any:
+    zero = ops.full(shape=(2, 3, 3), value=0, dtype="f32")
+    chosen = ops.where(g.input("chosen", "bool", 2, 3, 3), tensor("x", 2, 3, 3), zero)
+    return chosen @ tensor("v", 2, 3, 2)
+
+
+@takes("recover-bools", choice=1)
+def choice_between_bools(g: Builder) -> Any:
+    c, yes, no = (g.input(n, "bool", 3) for n in ("c", "yes", "no"))
+    other = ops.logical_not(c)
+    also(g, other)
+    return ops.logical_or(ops.logical_and(c, yes), ops.logical_and(other, no))
+
+
+@takes("recover-bools", smaller=1)
+def comparison_of_bools(g: Builder) -> Any:
+    a, b = (g.input(n, "bool", 3) for n in "ab")
+    return ops.less(ops.cast(a, dtype="i64"), ops.cast(b, dtype="i64"))
+
+
+@takes("recover-indices", rows_of_a_table=3)
+def rows_of_tables(g: Builder) -> Any:
+    """Of a matrix that is given, of floats or not, and of one of floats that is computed."""
+    ids, numbers = g.input("ids", "i64", 2), g.input("numbers", "i64", 3, 2)
+    also(g, ops.take(numbers, ids), ops.take(ops.exp(weight("v", 3, 2)), ids))
+    return ops.take(weight("w", 3, 2), ids)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_neighbour_keeps_its_values(name: str) -> None:
+    GRAPHS.check(name)
