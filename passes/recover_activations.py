@@ -39,7 +39,7 @@ def _halved(inner: Pattern) -> list[Pattern]:
 
 
 def _is(constant: Exact, expected: float, x: Any) -> bool:
-    return abs(float(constant) / expected - 1) <= _ULPS[x.dtype]
+    return math.isclose(float(constant), expected, rel_tol=_ULPS[x.dtype])
 
 
 _SCALED = either(call("div", var("x"), const("divisor")), call("mul", var("x"), const("factor")))

@@ -7,6 +7,7 @@ They are within 2 ulp of what they are read as.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -26,7 +27,7 @@ _ROUNDED = "a rounded decimal as the constant that it was"
 _DIGITS = {DType.float32: (7, 2.0**-23), DType.float64: (15, 2.0**-52)}
 """The least digits of a rounded number, and the distance of 1 from the next."""
 _SHORT = 8  # bits
-_LARGEST = 1 << 14
+_RADICANDS = range(2, 1 << 14)
 """Of what a root is taken. Of the float32 around them, less than one in a hundred is near one."""
 _DENOMINATORS = {DType.float32: 64, DType.float64: 4096}
 
@@ -71,7 +72,7 @@ def _listed(node: Node) -> Any:
 def read(number: Exact, dtype: DType) -> Exact | None:
     """The root or the fraction that a decimal was before it was rounded to `dtype`; None where it
     is likely none."""
-    if number.calls or dtype not in _DIGITS or not number.factor:
+    if number.calls or dtype not in _DIGITS:
         return None
     least, ulp = _DIGITS[dtype]
     value = abs(number.factor)
@@ -81,12 +82,12 @@ def read(number: Exact, dtype: DType) -> Exact | None:
     square = value * value
     inside, outside = round(square), round(1 / square)
     candidates = [_binary(value, dtype), Exact(value.limit_denominator(_DENOMINATORS[dtype]))]
-    candidates += [sqrt(inside)] if 1 < inside <= _LARGEST else []
-    candidates += [rsqrt(outside)] if 1 < outside <= _LARGEST else []
+    candidates += [sqrt(inside)] if inside in _RADICANDS else []
+    candidates += [rsqrt(outside)] if outside in _RADICANDS else []
     for candidate in candidates:
         if not candidate.factor or candidate == Exact(value):
             continue
-        if abs(float(value) / float(candidate) - 1) <= 2 * ulp:
+        if math.isclose(float(value), float(candidate), rel_tol=2 * ulp):
             return candidate * sign
     return None
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tfgraph.ir import Exact
 from tfgraph.ops import empty, softmax
 from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
+from tfgraph.passes.read_masks import Reader
 from tfgraph.passes.rule import Match, Rule, rule
 
 if TYPE_CHECKING:
@@ -21,13 +21,10 @@ _SILENT = 10**6
 _MOST = call("reshape", call("max", var("x"), name="most", shared=True), shared=True)
 
 
-@rule(call("reshape", call("empty", _MOST, name="row", shared=True), name="out"), near=_SILENT)
-def empty_by_maximum(x: Any, most: Node, row: Node, out: Node) -> Any:
-    """max(x) is -inf -> empty(x)."""
+@rule(call("reshape", call("empty", _MOST, shared=True), name="out"), near=_SILENT)
+def empty_by_maximum(x: Any, most: Node, out: Node) -> Any:
+    """max(x) is -inf -> empty(x). As many results as maxima: each tells of one of them."""
     axis: Any = most.attrs["axis"]
-    single = row.output.type.shape == (*most.output.type.shape, *row.output.type.shape[-1:])
-    if not most.attrs["keepdims"] or not single or row.attrs["axis"] not in (-1, len(x.shape)):
-        raise NoMatch
     found = empty(x, axis=axis)
     if found.type != out.output.type:
         raise NoMatch
@@ -49,16 +46,9 @@ def guarded_softmax(x: Any, zero: Any, row: Node, soft: Node, match: Match) -> A
     rank = len(x.shape)
     if axis % rank != row.attrs["axis"] % rank:  # type: ignore[operator]
         raise NoMatch
-    number = zero if isinstance(zero, Exact) else _repeated(zero, match)
-    if number is None or number.factor:
+    if not Reader(match.makers).is_zero(zero.value):
         raise NoMatch("where a row is empty stands something else than 0")
     return softmax(x, axis=axis)
-
-
-def _repeated(x: Any, match: Match) -> Exact | None:
-    node = match.makers.get(x.value)
-    number = None if node is None or node.op != "full" else node.attrs["value"]
-    return number if isinstance(number, Exact) else None
 
 
 @register_pass

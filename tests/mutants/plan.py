@@ -18,7 +18,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "recover_heads": _IMPORTED,
     "recover_rotary": _IMPORTED,
     "recover_rotary_parts": _IMPORTED,
-    "recover_constants": _IMPORTED,
+    "recover_constants": ("recover_constants", "golden", "recover"),
     "recover_bools": _IMPORTED,
     "recover_indices": _IMPORTED,
     "recover_empty_rows": _IMPORTED,

@@ -48,6 +48,17 @@ def sums_that_are_no_bias(g: Builder) -> Any:
     )
 
 
+@leaves("recover-norms")
+def norms_and_what_is_no_scale_or_bias(g: Builder) -> Any:
+    x, s = tensor("x", 3, 3), weight("s", 3)
+    norm, rms, matrix = ops.layer_norm(x), ops.rms_norm(x), weight("t", 3, 3)
+    two = ops.full(shape=(3,), value=2, dtype="f32")
+    return (
+        norm * matrix, rms * matrix, norm * 2, norm + matrix, norm + 2, rms + s,
+        ops.layer_norm(x, s) + matrix, ops.layer_norm(x, two), ops.rms_norm(x, two),
+    )  # fmt: skip
+
+
 def folded(name: str, *before: int, shape: tuple[int, ...] = (6, 4, 5)) -> Any:
     return ops.reshape(tensor(name, *before), shape=shape)
 
@@ -114,6 +125,7 @@ def other_bools(g: Builder) -> Any:
         ops.logical_or(ops.logical_and(a, b), c),
         ops.logical_or(ops.logical_and(a, b), ops.logical_and(a, c)),
         ops.less(number[0], i), ops.less(i, number[1]),
+        ops.less(ops.cast(i, dtype="f32"), ops.cast(i * 2, dtype="f32")),
         ops.less(ops.cast(i, dtype="f32"), ops.cast(b, dtype="f32")),
         ops.less(ops.cast(a, dtype="f32"), ops.cast(i, dtype="f32")),
     )  # fmt: skip

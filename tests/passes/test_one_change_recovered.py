@@ -51,6 +51,14 @@ def squared_relu(g: Builder) -> Any:
     return y * y
 
 
+@takes("recover-activations", gelu_0=1)
+def gelu_of_a_half_that_is_read_too(g: Builder) -> Any:
+    x = tensor("x", 8)
+    half = x * 0.5
+    also(g, half)
+    return half * (ops.erf(x / 1.4142135) + 1)
+
+
 def folded(name: str) -> Any:
     return ops.reshape(tensor(name, 2, 3, 4, 5), shape=(6, 4, 5))
 
@@ -123,7 +131,7 @@ def chosen_values(g: Builder) -> Any:
 
 @takes("recover-bools", choice=1)
 def choice_between_bools(g: Builder) -> Any:
-    c, yes, no = (g.input(n, "bool", 3) for n in ("c", "yes", "no"))
+    c, yes, no = (g.input(n, "bool", 16) for n in ("c", "yes", "no"))
     other = ops.logical_not(c)
     also(g, other)
     return ops.logical_or(ops.logical_and(c, yes), ops.logical_and(other, no))
@@ -131,7 +139,7 @@ def choice_between_bools(g: Builder) -> Any:
 
 @takes("recover-bools", smaller=1)
 def comparison_of_bools(g: Builder) -> Any:
-    a, b = (g.input(n, "bool", 3) for n in "ab")
+    a, b = (g.input(n, "bool", 16) for n in "ab")
     return ops.less(ops.cast(a, dtype="i64"), ops.cast(b, dtype="i64"))
 
 

@@ -85,10 +85,10 @@ activation_of("tanh 0", gelu_tanh_0=1)(
     lambda x: 0.5 * x * (ops.tanh(TANH * (x + 0.044715 * x**3)) + 1)
 )
 activation_of("tanh 1", gelu_tanh_1=1)(
-    lambda x: x * (1 + ops.tanh(TANH * (x + x * (x * x) * 0.044715))) * 0.5
+    lambda x: x * (1 + ops.tanh((x + x * (x * x) * 0.044715) * TANH)) * 0.5
 )
 activation_of("tanh 2", gelu_tanh_2=1)(
-    lambda x: x * ((1 + ops.tanh(x * TANH * (1 + x * 0.044715 * x))) * 0.5)
+    lambda x: x * ((1 + ops.tanh(x * TANH * (x * 0.044715 * x + 1))) * 0.5)
 )
 activation_of("tanh with a square", gelu_tanh_1=1)(
     lambda x: x * (1 + ops.tanh(TANH * (x + x * x**2 * 0.044715))) * 0.5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import tfgraph
 import tfgraph.ops as ops
 from tfgraph.ir import Graph
@@ -78,3 +80,16 @@ def test_a_constant_added_to_hidden_scores_is_left_alone() -> None:
         g.output("y", ops.softmax(ops.where(seen, scores(g) + 3, least)))
     reports = reports_of(g.build(), "recover-masks")
     assert reports[0].applied == {}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "ulp"), [("f64", 2.0**-23), ("f32", 2.0**-23), ("f16", 2.0**-10), ("bf16", 2.0**-7)]
+)
+def test_constants_of_activations_are_read_within_two_ulp(dtype: str, ulp: float) -> None:
+    with tfgraph.graph("g") as g:
+        x = g.input("x", dtype, 4)
+        for i, far in enumerate((1.9, -1.9, 2.1, -2.1)):
+            g.output(f"y{i}", x * ops.sigmoid(x * (1.702 * (1 + far * ulp))))
+    (report,) = reports_of(g.build(), "recover-activations")
+    assert report.applied == {"quick-gelu": 2}
+    assert [d.rule for d in report.declined] == ["quick-gelu"] * 2
