@@ -140,11 +140,47 @@ def rows_of_no_table(g: Builder) -> Any:
     )  # fmt: skip
 
 
+@leaves("recover-indices")
+def indices_that_are_what_they_were(g: Builder) -> Any:
+    """Plain ones; one that says how many are read; one of two that was narrower; others computed."""
+    x, y = tensor("x", 2, 2), tensor("y", 3)
+    i, j = g.input("i", "i32", 2), g.input("j", "i64", 2)
+    wide, one = ops.cast(i, dtype="i64"), g.input("one", "i64", 1)
+    numbers = ops.cast(tensor("f", 2), dtype="i64")
+    return (
+        ops.take_at(x, j, j), ops.take_at(y, ops.broadcast_to(one, shape=(2,))),
+        ops.take_at(x, wide, j), ops.take_at(y, numbers), ops.take_at(y, j + 1),
+    )  # fmt: skip
+
+
+@leaves("recover-indices")
+def columns_of_something_else(g: Builder) -> Any:
+    """Parts put beside each other along another axis, of another shape or width, or none."""
+    y = tensor("y", 6)
+    a, b, c = (g.input(n, "i64", 2, 3, k) for n, k in (("a", 1), ("b", 1), ("c", 2)))
+    i = ops.reshape(g.input("i", "i64", 3, 2), shape=(2, 3, 1))
+    flat = ops.reshape(g.input("j", "i64", 2, 3), shape=(2, 3, 1))
+
+    def column(both: Any, start: int, axis: int = 2) -> Any:
+        part = ops.slice_(both, axis=axis, start=start, stop=start + 1)
+        return ops.take_at(y, ops.reshape(part, shape=(2, 3) if axis == 2 else (3,)))
+
+    return (
+        column(ops.concat(a, b, axis=2), 1), column(ops.concat(i, a, axis=2), 0),
+        column(ops.concat(c, flat, axis=2), 1), column(c, 1),
+        column(ops.concat(flat, c, axis=2) * 2, 0),
+        ops.take_at(y, ops.reshape(g.input("k", "i64", 6), shape=(2, 3))),
+        ops.take_at(y, ops.reshape(flat * 2, shape=(6,))),
+    )  # fmt: skip
+
+
 @leaves("recover-empty-rows")
 def other_choices(g: Builder) -> Any:
     x, y = tensor("x", 2, 3, 3), tensor("y", 2, 3, 3)
     zero = ops.full(shape=(), value=0, dtype="f32")
+    column = ops.reshape(ops.max_(x, axis=1), shape=(2, 3, 1))
     return (
+        ops.reshape(ops.empty(column), shape=(2, 3)), ops.reshape(ops.empty(x), shape=(6,)),
         ops.where(ops.empty(x), zero, ops.softmax(y)),
         ops.where(ops.empty(x, axis=1), zero, ops.softmax(x)),
         ops.where(ops.logical_not(ops.empty(x)), zero, ops.softmax(x)),

@@ -11,6 +11,7 @@ import pytest
 from helpers.rule_graphs import Graphs, tensor, weight
 
 from tfgraph import ops
+from tfgraph.ir.mask import dense
 from tfgraph.ops import Builder
 
 GRAPHS = Graphs()
@@ -149,6 +150,44 @@ def rows_of_tables(g: Builder) -> Any:
     ids, numbers = g.input("ids", "i64", 2), g.input("numbers", "i64", 3, 2)
     also(g, ops.take(numbers, ids), ops.take(ops.exp(weight("v", 3, 2)), ids))
     return ops.take(weight("w", 3, 2), ids)
+
+
+@takes("recover-indices", plain_indices=1)
+def indices_put_beside_each_other(g: Builder) -> Any:
+    """As `GatherND` takes them: one tensor of pairs, apart again."""
+    x, i, j = tensor("x", 2, 2), g.input("i", "i64", 2, 1), g.input("j", "i64", 2, 3)
+    wide = ops.broadcast_to(i, shape=(2, 3))
+    both = ops.concat(*(ops.reshape(t, shape=(2, 3, 1)) for t in (wide, j)), axis=2)
+    columns = (ops.slice_(both, axis=-1, start=k, stop=k + 1) for k in (0, 1))
+    return ops.take_at(x, *(ops.reshape(column, shape=(2, 3)) for column in columns))
+
+
+@takes("recover-indices", plain_indices=3)
+def indices_widened(g: Builder) -> Any:
+    """On one axis, on three and on four."""
+    i, j = (g.input(n, "i32", 2) for n in "ij")
+    wide, other = ops.cast(i, dtype="i64"), ops.cast(j, dtype="i64")
+    also(g, ops.take_at(tensor("x", 2, 2), wide))
+    also(g, ops.take_at(tensor("y", 2, 2, 2), wide, wide, other))
+    return ops.take_at(tensor("z", 2, 2, 2, 2), wide, other, other, wide)
+
+
+@takes("recover-empty-rows", empty_by_maximum=1)
+def rows_by_their_maximum(g: Builder) -> Any:
+    x = ops.mask(tensor("x", 2, 4, 3), dense(g.input("seen", "bool", 2, 4, 3)))
+    most = ops.max_(x, axis=1, keepdims=True)
+    column = ops.reshape(most, shape=(2, 1, 3, 1))
+    row = ops.empty(column)
+    also(g, most, column, row)
+    return ops.reshape(row, shape=(2, 1, 3))
+
+
+@takes("recover-empty-rows", guarded_softmax=2)
+def softmax_of_rows_that_may_be_empty(g: Builder) -> Any:
+    x = ops.mask(tensor("x", 2, 3), dense(g.input("seen", "bool", 2, 3)))
+    zero = ops.full(shape=(), value=0, dtype="f32")
+    also(g, ops.where(ops.empty(x, axis=0), zero, ops.softmax(x, axis=-2)))
+    return ops.where(ops.empty(x, axis=-1), zero, ops.softmax(x, axis=1))
 
 
 @pytest.mark.parametrize("name", GRAPHS)
