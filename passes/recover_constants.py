@@ -46,7 +46,7 @@ def _constant(x: Any, c: Exact, node: Node) -> Any:
     return (mul if node.op == "mul" else div)(x, found)
 
 
-@rule(call("full", name="node"), near=10**6, name="repeated", reads=_ROUNDED)
+@rule(call("full", name="node"), name="repeated", reads=_ROUNDED)
 def _repeated(node: Node) -> Any:
     """full(0.33333334) -> full(1/3)."""
     kind = node.output.type
@@ -57,7 +57,7 @@ def _repeated(node: Node) -> Any:
     return full(shape=kind.shape, value=found, dtype=kind.dtype)
 
 
-@rule(call("constant", name="node"), near=10**6, name="listed", reads=_ROUNDED)
+@rule(call("constant", name="node"), name="listed", reads=_ROUNDED)
 def _listed(node: Node) -> Any:
     """constant([0.33333334, 2]) -> constant([1/3, 2])."""
     kind = node.output.type

@@ -103,7 +103,7 @@ _OF_WEIGHTS = ("reshape", "transpose", "broadcast_to", "cast", "sum", "mul", "di
 """What weights of 0 stay 0 in."""
 
 
-@rule(call("matmul", var("w"), var("v")), near=_SILENT)
+@rule(call("matmul", var("w"), var("v")))
 def weights_of_values(w: Any, v: Any, match: Match) -> Any:
     """w @ V -> weighted_sum(w, V), where w is a softmax, or 0 where something is not chosen."""
     if len(w.shape) < 3 or len(v.shape) != len(w.shape) or not _are_weights(w.value, match):

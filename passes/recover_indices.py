@@ -67,13 +67,14 @@ def _source(value: Value, match: Match) -> Value:
 def _column(value: Value, match: Match) -> Value:
     """The part of a concatenation that a slice is; else the value itself."""
     node = match.makers.get(value)
-    joined = match.makers.get(node.inputs[0]) if node is not None and node.op == "slice" else None
-    if node is None or joined is None or joined.op != "concat":
+    if node is None or node.op != "slice":
         return value
-    rank = value.type.rank
+    joined = match.makers.get(node.inputs[0])
+    if joined is None or joined.op != "concat":
+        return value
     start = as_dim(0)
-    axis, along = (int(n.attrs["axis"]) for n in (node, joined))  # type: ignore[arg-type]
-    for part in joined.inputs if axis % rank == along % rank else ():
+    axis: Any = node.attrs["axis"]
+    for part in joined.inputs:
         if node.attrs["start"] == start and part.type == value.type:
             return part
         start = start + part.type.shape[axis]

@@ -86,7 +86,7 @@ def _filled(condition: Any, a: Any, b: Any, s: Node, match: Match) -> Any:
     return _softmax(scores, allowed, s)
 
 
-@rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, name="structure")
+@rule(call("mask", var("scores"), masked("m")), name="structure")
 def _structure(scores: Any, m: Mask, match: Match) -> Any:
     """mask(scores, dense(condition) & bias(t)) -> mask(scores, causal() & alibi(s) & ...), where
     that is understood."""
@@ -121,7 +121,7 @@ def _parts(m: Mask, scores: TensorType, match: Match) -> list[Mask]:
     return parts
 
 
-@rule(call("mask", var("scores"), masked("m"), name="node"), near=_SILENT, reads=LEAST)
+@rule(call("mask", var("scores"), masked("m")), reads=LEAST)
 def bias_changes_empty_rows(scores: Any, m: Mask, match: Match) -> Any:
     """mask(scores, bias(where(allowed, 0, -3e38))) -> mask(scores, allowed)."""
     reader = Reader(match.makers)
@@ -173,7 +173,7 @@ def added_before(a: Any, b: Any, m: Mask, match: Match) -> Any:
     return _applied(a, [masks.bias(b), *m.parts])
 
 
-@rule(call("add", var("a"), var("b"), name="sum"), near=_SILENT)
+@rule(call("add", var("a"), var("b"), name="sum"))
 def positions_added(a: Any, b: Any, sum: Node, match: Match) -> Any:
     """x + slopes (j - i) -> mask(x, alibi(slopes)), and so for `relative`, where the sum is no term
     of another."""
@@ -190,7 +190,7 @@ def positions_added(a: Any, b: Any, sum: Node, match: Match) -> Any:
     raise NoMatch
 
 
-@rule(call("mask", var("x"), masked("m")), near=_SILENT)
+@rule(call("mask", var("x"), masked("m")))
 def sum_of_others(x: Any, m: Mask, match: Match) -> Any:
     """mask(x, bias(t)) -> x + t, where x is no product of queries and keys."""
     if not all(isinstance(part, masks.Bias) for part in m.parts) or _leads_to_scores(
@@ -206,7 +206,7 @@ def merge_masks(scores: Any, first: Mask, m: Mask) -> Any:
     return _applied(scores, [*first.parts, *m.parts])
 
 
-@rule(call("mask", var("scores"), masked("m")), near=_SILENT)
+@rule(call("mask", var("scores"), masked("m")))
 def masked_bias(scores: Any, m: Mask, match: Match) -> Any:
     """mask(scores, bias(mask(t, m))) -> mask(scores, bias(t) & m)."""
     parts: list[Mask] = []

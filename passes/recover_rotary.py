@@ -14,12 +14,12 @@ from tfgraph.ops import Traced, merge_heads, reshape, rotary, slice_, split_head
 from tfgraph.ops.positions import Affine, affine
 from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.recover_rotary_parts import PARTS, count
+from tfgraph.passes.recover_rotary_parts import PARTS, axes_of_tables, count
 from tfgraph.passes.rule import Match, Rule, rule
 from tfgraph.passes.simplify import drop_no_op, drop_transpose, merge_reshapes, merge_transposes
 
 if TYPE_CHECKING:
-    from tfgraph.ir import Node
+    from tfgraph.ir import Dim, Node
 
 _ONE = as_dim(1)
 _HEADS_FIRST = (0, 2, 1, 3)
@@ -45,8 +45,8 @@ def _rotary(x: Any, c: Any, s: Any, high: Node, low: Node, halves: Node, match: 
     expected = [(True, as_dim(0), half), (True, half, as_dim(size))]
     if size % 2 or windows != expected or halves.attrs["axis"] not in (-1, 3):
         raise NoMatch("the halves of x are not swapped")
-    first = len(c.shape) < 3 or c.shape[-3] == _ONE  # [batch, heads, length, size]
-    cos, sin = (_table(t, x, match, heads_first=first) for t in (c, s))
+    first, outer = axes_of_tables(x, c, s, last=as_dim(size))
+    cos, sin = (_table(t, (*outer, half), match) for t in (c, s))
     if first:
         heads = count(x.shape[1])
         return split_heads(rotary(merge_heads(x), cos, sin, heads=heads), heads)
@@ -61,18 +61,11 @@ def _check_tables(*tables: Any) -> None:
             raise NoMatch(f"cosines or sines are the constant {t}")
 
 
-def _table(t: Any, x: Any, match: Match, *, heads_first: bool) -> Any:
-    """One half of cosines or sines [1 or batch, 1, length, size], as rotary takes them."""
+def _table(t: Any, shape: tuple[Dim, ...], match: Match) -> Any:
+    """One half of cosines or sines, as rotary takes them."""
     if not _is_doubled(t.value, match):
         raise NoMatch(f"{t.value} has two halves that may differ")
-    batch, length = x.shape[0], x.shape[2 if heads_first else 1]
-    half = x.shape[-1] // 2
-    outer = [n for i, n in enumerate(t.shape[:-1]) if n != _ONE or (n == length == _ONE and not i)]
-    shapes = {(length,): (length, half), (batch, length): (batch, length, half)}
-    wanted = shapes.get(tuple(outer))
-    if wanted is None:
-        raise NoMatch(f"cosines or sines are {t.type}")
-    return reshape(slice_(t, axis=-1, start=0, stop=half), shape=wanted)
+    return reshape(slice_(t, axis=-1, start=0, stop=shape[-1]), shape=shape)
 
 
 def _is_doubled(value: Value, match: Match) -> bool:
@@ -212,18 +205,11 @@ _WIDE_COS, _WIDE_SIN = (
 def shared_tables(x: Any, cos: Any, sin: Any, turn: Node) -> Any:
     """rotary by tables that are repeated for a batch -> by the tables themselves."""
     length, half = turn.inputs[1].type.shape[-2:]
-    rows = [[n for n in t.shape[:-1] if n != _ONE] for t in (cos, sin)]
-    if rows != [[n for n in (length,) if n != _ONE]] * 2 or {cos.shape[-1], sin.shape[-1]} != {
-        half
-    }:
+    if any(t.shape not in ((length, half), (_ONE, length, half)) for t in (cos, sin)):
         raise NoMatch
-    cos, sin = (t if len(t.shape) == 2 else reshape(t, shape=(length, half)) for t in (cos, sin))
-    heads, pairs = _int(turn.attrs["heads"]), bool(turn.attrs["interleaved"])
-    return rotary(x, cos, sin, heads=heads, interleaved=pairs)
-
-
-def _int(attr: Any) -> int:
-    return int(attr)
+    cos, sin = (reshape(t, shape=(length, half)) for t in (cos, sin))
+    attrs: Any = turn.attrs
+    return rotary(x, cos, sin, **attrs)
 
 
 @register_pass

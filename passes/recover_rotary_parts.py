@@ -38,10 +38,10 @@ _HALF_TURNED = _turned(_LOW, _HIGH_PART)
 def rotary_by_halves(x: Any, c: Any, s: Any, low: Node, high: Node, out: Node, match: Match) -> Any:
     """(a cos - b sin, b cos + a sin) of the halves a and b of a head -> rotary(x, cos, sin)."""
     half = low.output.type.shape[-1]
-    _check_halves(x, low, high, 2 * half, out)
+    _check_halves(x, low, high, half, out)
     if 2 * half != x.shape[-1]:
         raise NoMatch("only a part of the head is turned")
-    return _by_tables(x, c, s, match, interleaved=False)
+    return _by_tables(x, c, s, match, half=half, interleaved=False)
 
 
 @rule(
@@ -65,24 +65,19 @@ def partial_rotary_by_halves(
     match: Match,
 ) -> Any:
     """The same of the first elements of a head, the others left as they are."""
-    turned = 2 * low.output.type.shape[-1]
-    _check_halves(x, low, high, turned, out)
-    _check_rest(x, rest, turned, whole)
-    return _by_tables(x, c, s, match, interleaved=False)
+    half = low.output.type.shape[-1]
+    _check_halves(x, low, high, half, out)
+    window = (rest.attrs["start"], rest.attrs["stop"])
+    if window != (2 * half, x.shape[-1]) or whole.attrs["axis"] not in (-1, 3):
+        raise NoMatch("the parts of a head are not the first elements and the rest")
+    return _by_tables(x, c, s, match, half=half, interleaved=False)
 
 
-def _check_halves(x: Any, low: Node, high: Node, turned: Dim, out: Node) -> None:
-    half = turned // 2
+def _check_halves(x: Any, low: Node, high: Node, half: Dim, out: Node) -> None:
     windows = [(n.attrs["axis"] in (-1, 3), n.attrs["start"], n.attrs["stop"]) for n in (low, high)]
-    expected = [(True, as_dim(0), half), (True, half, turned)]
+    expected = [(True, as_dim(0), half), (True, half, 2 * half)]
     if len(x.shape) != 4 or windows != expected or out.attrs["axis"] not in (-1, 3):
         raise NoMatch("the parts of x are not the halves of what is turned")
-
-
-def _check_rest(x: Any, rest: Node, turned: Dim, whole: Node) -> None:
-    window = (rest.attrs["axis"] in (-1, 3), rest.attrs["start"], rest.attrs["stop"])
-    if window != (True, turned, x.shape[-1]) or whole.attrs["axis"] not in (-1, 3):
-        raise NoMatch("the parts of a head are not the first elements and the rest")
 
 
 def _pair_part(name: str) -> Pattern:
@@ -106,68 +101,29 @@ def rotary_by_pairs(
 ) -> Any:
     """(a cos - b sin, b cos + a sin) of neighbours a and b -> rotary(x, cos, sin), interleaved."""
     x = _check_pairs(pairs, first, second, joined, out)
-    return _by_tables(x, c, s, match, interleaved=True)
-
-
-@rule(
-    call("concat", _PAIR_TURNED, call("slice", var("x"), name="rest", shared=True), name="whole"),
-    near=13,
-)
-def partial_rotary_by_pairs(
-    pairs: Any,
-    x: Any,
-    c: Any,
-    s: Any,
-    first: Node,
-    second: Node,
-    joined: Node,
-    out: Node,
-    rest: Node,
-    whole: Node,
-    match: Match,
-) -> Any:
-    """The same of the first elements of a head, the others left as they are."""
-    part = _check_pairs(pairs, first, second, joined, out)
-    source = match.makers.get(pairs.value)
-    node = None if source is None else match.makers.get(source.inputs[0])
-    window = None if node is None or node.op != "slice" else node
-    turned = part.shape[-1]
-    if window is None or window.inputs[0] != x.value or window.attrs["start"] != as_dim(0):
-        raise NoMatch("the pairs are not the first elements of a head")
-    if window.attrs["axis"] not in (-1, 3) or len(x.shape) != 4:
-        raise NoMatch("the pairs are not the first elements of a head")
-    _check_rest(x, rest, turned, whole)
-    return _by_tables(x, c, s, match, interleaved=True)
+    return _by_tables(x, c, s, match, half=pairs.shape[-2], interleaved=True)
 
 
 def _check_pairs(pairs: Any, first: Node, second: Node, joined: Node, out: Node) -> Any:
     """x [.., size] of the pairs [.., size/2, 2]."""
-    *outer, half, two = pairs.shape
+    *outer, half, _ = pairs.shape
     windows = [
         (n.attrs["axis"] in (-1, 4), n.attrs["start"], n.attrs["stop"]) for n in (first, second)
     ]
     expected = [(True, as_dim(i), as_dim(i + 1)) for i in (0, 1)]
     whole = (*outer, 2 * half)
-    if len(outer) != 3 or two != as_dim(2) or windows != expected:
+    if len(outer) != 3 or windows != expected:
         raise NoMatch("neighbours are not taken apart")
-    if joined.output.type.shape != pairs.shape or out.output.type.shape != whole:
+    same = joined.output.type.shape == pairs.shape and joined.attrs["axis"] in (-1, 4)
+    if not same or out.output.type.shape != whole:
         raise NoMatch("neighbours are not put together")
     return reshape(pairs, shape=whole)
 
 
-def _by_tables(x: Any, c: Any, s: Any, match: Match, *, interleaved: bool) -> Any:
+def _by_tables(x: Any, c: Any, s: Any, match: Match, *, half: Dim, interleaved: bool) -> Any:
     """x [batch, length, heads, size] or [batch, heads, length, size], turned."""
-    first = len(c.shape) < 3 or c.shape[-3] == _ONE
-    batch, length = x.shape[0], x.shape[2 if first else 1]
-    half = c.shape[-1]
-    shapes = {(length,): (length, half), (batch, length): (batch, length, half)}
-    tables: list[Any] = []
-    for t in (c, s):
-        outer = tuple(n for n in t.shape[:-1] if n != _ONE)
-        wanted = shapes.get(outer) or ((length, half) if length == _ONE and not outer else None)
-        if wanted is None or t.shape != c.shape:
-            raise NoMatch(f"cosines or sines are {t.type}")
-        tables.append(reshape(t, shape=wanted))
+    first, outer = axes_of_tables(x, c, s, last=half)
+    tables = [reshape(t, shape=(*outer, half)) for t in (c, s)]
     if first:
         heads = count(x.shape[1])
         turned = rotary(merge_heads(x), *tables, heads=heads, interleaved=interleaved)
@@ -175,6 +131,20 @@ def _by_tables(x: Any, c: Any, s: Any, match: Match, *, interleaved: bool) -> An
     heads = count(x.shape[2])
     turned = rotary(_flat(x, match), *tables, heads=heads, interleaved=interleaved)
     return reshape(turned, shape=x.shape)
+
+
+def axes_of_tables(x: Any, *tables: Any, last: Dim) -> tuple[bool, tuple[Dim, ...]]:
+    """Whether the heads of x stand before its length, and what the axes of cosines and sines in
+    front of their last one are: [length], or [batch, length]. Raises NoMatch for other tables."""
+    batch, first, second, _ = x.shape
+    shapes = {(*[_ONE] * (4 - len(t.shape)), *t.shape) for t in tables}
+    for rows in (_ONE, batch):
+        front = () if rows == _ONE else (batch,)
+        if shapes == {(rows, _ONE, second, last)}:
+            return True, (*front, second)
+        if shapes == {(rows, first, _ONE, last)}:
+            return False, (*front, first)
+    raise NoMatch(f"cosines or sines are {tables[0].type} and {tables[1].type}")
 
 
 def _flat(x: Any, match: Match) -> Any:
@@ -193,7 +163,7 @@ def count(heads: Dim) -> int:
     return int(heads)
 
 
-PARTS = [rotary_by_halves, partial_rotary_by_halves, rotary_by_pairs, partial_rotary_by_pairs]
+PARTS = [rotary_by_halves, partial_rotary_by_halves, rotary_by_pairs]
 
 
 @register_pass

@@ -46,7 +46,13 @@ def _stage(name: str, file: str) -> list[str]:
 
 _BY_PASS = {
     "one_change": ("one_change",),
-    "recovered": ("one_change_written_out", "one_change_recovered", "left_alone"),
+    "recovered": (
+        "left_alone",
+        "left_alone_rotary",
+        "one_change_recovered",
+        "one_change_rotary",
+        "one_change_written_out",
+    ),
 }
 """Files of graphs, each for a pass."""
 PASSES = {

@@ -162,6 +162,16 @@ def indices_put_beside_each_other(g: Builder) -> Any:
     return ops.take_at(x, *(ops.reshape(column, shape=(2, 3)) for column in columns))
 
 
+@takes("recover-indices", plain_indices=2)
+def indices_repeated_and_the_second_of_two(g: Builder) -> Any:
+    i, j = g.input("i", "i64", 2, 1), g.input("j", "i64", 2, 3)
+    wide = ops.broadcast_to(i, shape=(2, 3))
+    also(g, ops.take_at(tensor("x", 2, 2), wide, j))
+    both = ops.concat(g.input("k", "i64", 2, 3, 1), ops.reshape(j, shape=(2, 3, 1)), axis=2)
+    second = ops.slice_(both, axis=2, start=1, stop=2)
+    return ops.take_at(tensor("y", 2), ops.reshape(second, shape=(2, 3)))
+
+
 @takes("recover-indices", plain_indices=3)
 def indices_widened(g: Builder) -> Any:
     """On one axis, on three and on four."""
