@@ -72,8 +72,8 @@ def _column(value: Value, match: Match) -> Value:
     joined = match.makers.get(node.inputs[0])
     if joined is None or joined.op != "concat":
         return value
-    start = as_dim(0)
-    axis: Any = node.attrs["axis"]
+    start, axis = as_dim(0), node.attrs["axis"]
+    assert isinstance(axis, int)
     for part in joined.inputs:
         if node.attrs["start"] == start and part.type == value.type:
             return part
