@@ -175,7 +175,7 @@ class Reader:
             short, rest = self.bare(one), self.bare(other)
             lengths = None if short is None else self._shorter(short, scores)
             after = None if rest is None else self._compared(rest, scores)
-            match lengths, after:
+            match lengths, [whole(m, scores) for m in after or ()]:
                 case [masks.Padding(keep)], [masks.Causal(offset)]:
                     return [masks.prefix(keep, offset)]
                 case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 _ENGINE = ("one_change", "near_misses", "golden")
 _IMPORTED = ("recovered", "recover_near_misses", "recover alone", "golden", "recover")
+_MASKS = ("recover_masks", *_IMPORTED)
 
 TESTS: dict[str, tuple[str, ...]] = {
     "simplify": ("simplify", *_ENGINE),
@@ -22,10 +23,10 @@ TESTS: dict[str, tuple[str, ...]] = {
     "recover_bools": _IMPORTED,
     "recover_indices": _IMPORTED,
     "recover_empty_rows": _IMPORTED,
-    "recover_masks": _IMPORTED,
-    "read_masks": _IMPORTED,
-    "read_biases": _IMPORTED,
-    "windows": _IMPORTED,
+    "recover_masks": _MASKS,
+    "read_masks": _MASKS,
+    "read_biases": _MASKS,
+    "windows": _MASKS,
 }
 
 
