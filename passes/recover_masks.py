@@ -46,9 +46,9 @@ LEAST = "the least number of a type as minus infinity"
     name="changes-empty-rows",
     reads=LEAST,
 )
-def _hidden(a: Any, b: Any, softmax: Node, match: Match) -> Any:
+def _hidden(sum: Node, softmax: Node, match: Match) -> Any:
     """softmax(scores + where(allowed, 0, -3e38)) -> softmax(mask(scores, allowed))."""
-    return _masked(a, b, softmax, match, strict=False)
+    return _masked(sum, softmax, match, strict=False)
 
 
 @rule(
@@ -56,9 +56,9 @@ def _hidden(a: Any, b: Any, softmax: Node, match: Match) -> Any:
     near=2,
     name="bias",
 )
-def _added(a: Any, b: Any, softmax: Node, match: Match) -> Any:
+def _added(sum: Node, softmax: Node, match: Match) -> Any:
     """softmax(scores + t) -> softmax(mask(scores, bias(t)))."""
-    return _masked(a, b, softmax, match, strict=True)
+    return _masked(sum, softmax, match, strict=True)
 
 
 @rule(
@@ -78,8 +78,7 @@ def _filled(condition: Any, a: Any, b: Any, s: Node, match: Match) -> Any:
         raise NoMatch("neither branch is the product of Q and K, with the other a least number")
     node = match.makers[scores.value]
     if node.op == "add":
-        x, y = (Traced(current(), v) if isinstance(v, Value) else v for v in node.operands)
-        scores, added = _sides(x, y, match)
+        scores, added = _sides(node, match)
         if scores is None:
             raise NoMatch("neither side of the sum is the product of Q and K")
         allowed = [*map(_bias, added), *allowed]
@@ -160,10 +159,10 @@ def guard_changes_nan_rows(p: Any, zero: Any, match: Match) -> Any:
     return p
 
 
-@rule(call("mask", call("add", var("a"), var("b")), masked("m")), near=_SILENT)
-def added_before(a: Any, b: Any, m: Mask, match: Match) -> Any:
+@rule(call("mask", call("add", var("a"), var("b"), name="sum"), masked("m")), near=_SILENT)
+def added_before(a: Any, b: Any, m: Mask, sum: Node, match: Match) -> Any:
     """mask(scores + t, m) -> mask(scores, bias(t) & m)."""
-    scores, added = _sides(a, b, match)
+    scores, added = _sides(sum, match)
     if scores is not None:
         return _applied(scores, [*map(_bias, added), *m.parts])
     if not isinstance(a, Traced) or not isinstance(b, Traced):
@@ -272,8 +271,8 @@ def _ordered(parts: list[Mask]) -> list[Mask]:
     return sorted(parts, key=lambda part: isinstance(part, _ADDED))
 
 
-def _masked(a: Any, b: Any, node: Node, match: Match, *, strict: bool) -> Any:
-    scores, added = _sides(a, b, match)
+def _masked(sum: Node, node: Node, match: Match, *, strict: bool) -> Any:
+    scores, added = _sides(sum, match)
     if scores is None:
         raise NoMatch("neither side of the sum is the product of Q and K")
     reader = Reader(match.makers)
@@ -300,13 +299,12 @@ def _bias(value: Value) -> Mask:
     return masks.bias(Traced(current(), value))
 
 
-def _sides(a: Any, b: Any, match: Match) -> tuple[Any, list[Value]]:
+def _sides(sum: Node, match: Match) -> tuple[Any, list[Value]]:
     """The scores, and what is added to them, one after another."""
-    for scores, other in ((a, b), (b, a)):
-        if not isinstance(scores, Traced) or not isinstance(other, Traced):
+    for value, other in (sum.operands, sum.operands[::-1]):
+        if not isinstance(value, Value) or not isinstance(other, Value):
             continue
         added: list[Value] = []
-        value = scores.value
         while not _is_scores(value, match):
             node = match.makers.get(value)
             if node is None or node.op != "add" or match.graph.users[value][1:]:
@@ -317,7 +315,7 @@ def _sides(a: Any, b: Any, match: Match) -> tuple[Any, list[Value]]:
             value, rest = (x, y) if _leads_to_scores(x, match) else (y, x)
             added.append(rest)
         else:
-            terms = [*added[::-1], *_terms(other.value, match)]
+            terms = [*added[::-1], *_terms(other, match)]
             if all(t.type.rank <= value.type.rank for t in terms):
                 return Traced(current(), value), terms
     return None, []

@@ -26,7 +26,7 @@ SHARE = 0.03
 """How many of all mutants may be said to be equivalent."""
 LEAST = 3
 """Mutants of each rule."""
-SECONDS = 120
+SECONDS = 60
 """CPU time for the tests of a mutant; one that needs more does not end."""
 
 

@@ -205,6 +205,17 @@ def other_choices(g: Builder) -> Any:
     )  # fmt: skip
 
 
+@leaves("recover-rotary-parts")
+def three_parts_of_three(g: Builder) -> Any:
+    x, c, s = tensor("x", 1, 2, 3, 2, 3), weight("c", 3, 2), weight("s", 3, 2)
+    a, b, rest = (
+        ops.reshape(ops.slice_(x, axis=4, start=i, stop=i + 1), shape=(1, 2, 3, 2))
+        for i in range(3)
+    )
+    parts = (ops.reshape(t, shape=(1, 2, 3, 2, 1)) for t in (a * c - b * s, b * c + a * s, rest))
+    return ops.reshape(ops.concat(*parts, axis=4), shape=(1, 2, 3, 6))
+
+
 @pytest.mark.parametrize("name", GRAPHS)
 def test_no_rule_applies_or_nearly(name: str) -> None:
     applied, reasons = run(GRAPHS[name], name.partition(":")[0])

@@ -23,8 +23,15 @@ def turned(a: Any, b: Any, c: Any, s: Any) -> tuple[Any, Any]:
     return a * c - b * s, b * c + a * s
 
 
+def also(*read: Any) -> None:
+    """Values that are results too, so that the rules leave them in place."""
+    for value in read:
+        ops.current().output(ops.current().unique("also"), value)
+
+
 def by_halves(x: Any, half: int, *tables: Any, axis: int = -1) -> Any:
     low, high = window(x, 0, half, axis), window(x, half, 2 * half, axis)
+    also(low, high)
     return ops.concat(*turned(low, high, *tables), axis=axis)
 
 
@@ -48,12 +55,22 @@ def halves_by_length(g: Builder) -> Any:
 @takes("recover-rotary-parts", partial_rotary_by_halves=1)
 def halves_of_a_part(g: Builder) -> Any:
     x = tensor("x", 1, 2, 3, 5)
-    return ops.concat(by_halves(x, 2, *tables(1, 1, 3, 2)), window(x, 4, 5), axis=3)
+    rest = window(x, 4, 5)
+    also(rest)
+    return ops.concat(by_halves(x, 2, *tables(1, 1, 3, 2)), rest, axis=3)
+
+
+@takes("recover-rotary-parts", partial_rotary_by_halves=1)
+def halves_of_a_part_by_length(g: Builder) -> Any:
+    x = tensor("x", 1, 3, 1, 3)
+    return ops.concat(by_halves(x, 1, *tables(3, 1, 1)), window(x, 2, 3), axis=-1)
 
 
 def by_pairs(pairs: Any, *tables: Any, axis: int = -1) -> Any:
     shape = pairs.shape[:-1]
-    a, b = (ops.reshape(window(pairs, i, i + 1, axis), shape=shape) for i in (0, 1))
+    apart = [window(pairs, i, i + 1, axis) for i in (0, 1)]
+    a, b = (ops.reshape(part, shape=shape) for part in apart)
+    also(a, b, *apart)
     parts = [ops.reshape(t, shape=(*shape, 1)) for t in turned(a, b, *tables)]
     joined = ops.concat(*parts, axis=axis)
     return ops.reshape(joined, shape=(*shape[:-1], shape[-1] * 2))
@@ -62,6 +79,11 @@ def by_pairs(pairs: Any, *tables: Any, axis: int = -1) -> Any:
 @takes("recover-rotary-parts", rotary_by_pairs=1)
 def neighbours(g: Builder) -> Any:
     return by_pairs(tensor("x", 1, 2, 3, 2, 2), *tables(3, 2))
+
+
+@takes("recover-rotary-parts", rotary_by_pairs=1)
+def neighbours_by_length(g: Builder) -> Any:
+    return by_pairs(tensor("x", 1, 3, 2, 1, 2), *tables(3, 1, 1), axis=4)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

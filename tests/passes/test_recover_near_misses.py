@@ -33,7 +33,7 @@ def test_ordinary_arithmetic_is_no_near_miss() -> None:
         made = [x * y, x / y, x + y, x - y, x @ y, ops.softmax(x), ops.concat(x, y, axis=-1)]
         made += [ops.transpose(x, perm=(0, 2, 1)) * 2, ops.layer_norm(x) * y + x, x * 2 @ y]
         made += [ops.mask(x, masks.causal()), x * ops.sigmoid(y), ops.erf(x) * y, x * ops.tanh(y)]
-        made += [x @ g.param("w3", "f32", 2, 4, 4)]
+        made += [x @ g.param("w3", "f32", 2, 4, 4), ops.reshape(x, shape=(8, 4))]
         for i, value in enumerate(made):
             g.output(f"y{i}", value)
     reports = reports_of(g.build(), IMPORTED_PIPELINE)
