@@ -153,7 +153,7 @@ class Reader:
         if negated:
             return at_least_zero(x.combined(y, operator.sub), scores)
         gap = y.combined(x, operator.sub)
-        start = start_of(x, scores)
+        start = start_of(x)
         return at_least_zero(Affine(gap.start - 1, gap.steps), scores, window=True, start=start)
 
     def _shorter(self, node: Node, scores: TensorType) -> list[Mask] | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfgraph.ir import as_dim
-from tfgraph.ops import Traced, merge_heads, reshape, rotary, split_heads
+from tfgraph.ops import merge_heads, reshape, rotary, split_heads
 from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.rule import Rule, rule
 
 if TYPE_CHECKING:
     from tfgraph.ir import Dim, Node
@@ -35,13 +35,13 @@ _HALF_TURNED = _turned(_LOW, _HIGH_PART)
 
 
 @rule(call("concat", *_HALF_TURNED, name="out"), near=8)
-def rotary_by_halves(x: Any, c: Any, s: Any, low: Node, high: Node, out: Node, match: Match) -> Any:
+def rotary_by_halves(x: Any, c: Any, s: Any, low: Node, high: Node, out: Node) -> Any:
     """(a cos - b sin, b cos + a sin) of the halves a and b of a head -> rotary(x, cos, sin)."""
     half = low.output.type.shape[-1]
     _check_halves(x, low, high, half, out)
     if 2 * half != x.shape[-1]:
         raise NoMatch("only a part of the head is turned")
-    return _by_tables(x, c, s, match, half=half, interleaved=False)
+    return _by_tables(x, c, s, half=half, interleaved=False)
 
 
 @rule(
@@ -62,7 +62,6 @@ def partial_rotary_by_halves(
     rest: Node,
     out: Node,
     whole: Node,
-    match: Match,
 ) -> Any:
     """The same of the first elements of a head, the others left as they are."""
     half = low.output.type.shape[-1]
@@ -70,7 +69,7 @@ def partial_rotary_by_halves(
     window = (rest.attrs["start"], rest.attrs["stop"])
     if window != (2 * half, x.shape[-1]) or whole.attrs["axis"] not in (-1, 3):
         raise NoMatch("the parts of a head are not the first elements and the rest")
-    return _by_tables(x, c, s, match, half=half, interleaved=False)
+    return _by_tables(x, c, s, half=half, interleaved=False)
 
 
 def _check_halves(x: Any, low: Node, high: Node, half: Dim, out: Node) -> None:
@@ -97,11 +96,11 @@ _PAIR_TURNED = call(
 
 @rule(_PAIR_TURNED, near=12)
 def rotary_by_pairs(
-    pairs: Any, c: Any, s: Any, first: Node, second: Node, joined: Node, out: Node, match: Match
+    pairs: Any, c: Any, s: Any, first: Node, second: Node, joined: Node, out: Node
 ) -> Any:
     """(a cos - b sin, b cos + a sin) of neighbours a and b -> rotary(x, cos, sin), interleaved."""
     x = _check_pairs(pairs, first, second, joined, out)
-    return _by_tables(x, c, s, match, half=pairs.shape[-2], interleaved=True)
+    return _by_tables(x, c, s, half=pairs.shape[-2], interleaved=True)
 
 
 def _check_pairs(pairs: Any, first: Node, second: Node, joined: Node, out: Node) -> Any:
@@ -120,7 +119,7 @@ def _check_pairs(pairs: Any, first: Node, second: Node, joined: Node, out: Node)
     return reshape(pairs, shape=whole)
 
 
-def _by_tables(x: Any, c: Any, s: Any, match: Match, *, half: Dim, interleaved: bool) -> Any:
+def _by_tables(x: Any, c: Any, s: Any, *, half: Dim, interleaved: bool) -> Any:
     """x [batch, length, heads, size] or [batch, heads, length, size], turned."""
     first, outer = axes_of_tables(x, c, s, last=half)
     tables = [reshape(t, shape=(*outer, half)) for t in (c, s)]
@@ -129,7 +128,8 @@ def _by_tables(x: Any, c: Any, s: Any, match: Match, *, half: Dim, interleaved: 
         turned = rotary(merge_heads(x), *tables, heads=heads, interleaved=interleaved)
         return split_heads(turned, heads)
     heads = count(x.shape[2])
-    turned = rotary(_flat(x, match), *tables, heads=heads, interleaved=interleaved)
+    flat = reshape(x, shape=(*x.shape[:2], x.shape[2] * x.shape[3]))
+    turned = rotary(flat, *tables, heads=heads, interleaved=interleaved)
     return reshape(turned, shape=x.shape)
 
 
@@ -145,15 +145,6 @@ def axes_of_tables(x: Any, *tables: Any, last: Dim) -> tuple[bool, tuple[Dim, ..
         if shapes == {(rows, first, _ONE, last)}:
             return False, (*front, first)
     raise NoMatch(f"cosines or sines are {tables[0].type} and {tables[1].type}")
-
-
-def _flat(x: Any, match: Match) -> Any:
-    """x [batch, length, heads, size] as [batch, length, heads*size], which it may have been."""
-    wide = (*x.shape[:2], x.shape[2] * x.shape[3])
-    node = match.makers.get(x.value)
-    if node is not None and node.op == "reshape" and node.inputs[0].type.shape == wide:
-        return Traced(x.builder, node.inputs[0])
-    return reshape(x, shape=wide)
 
 
 def count(heads: Dim) -> int:

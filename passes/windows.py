@@ -25,11 +25,9 @@ def at_least_zero(
     *outer, query, key = gap.steps
     if any(step.terms for step in outer):
         return None
-    if scores.shape[-2] == _ONE and key.terms:  # a single query does not say how it is counted
+    if scores.shape[-2] == _ONE:  # a single query does not say how it is counted
         query = -key
     signs = [int(s) if s.is_const else None for s in (query, key)]
-    if signs == [0, 0]:
-        return [] if gap.start.is_const and int(gap.start) >= 0 else None
     square = scores.shape[-2] == scores.shape[-1]
     if signs == [1, -1]:  # key <= query + start
         found = _window(gap.start, _ZERO, square=square, left=False) if window else None
@@ -38,21 +36,14 @@ def at_least_zero(
         return [masks.causal(gap.start if gap.start.terms or not square else None)]
     if signs == [-1, 1]:  # key >= query - start
         return _window(gap.start, start, square=square, left=True)
-    if None not in signs and all(s is not None and s >= 0 for s in signs):
+    if all(s is not None and s >= 0 for s in signs):
         return [] if gap.start.is_const and int(gap.start) >= 0 else None
     return None
 
 
-def start_of(query: Affine, scores: TensorType) -> Dim:
+def start_of(query: Affine) -> Dim:
     """The position of the first query, where a sum says that as a number: 0 for others."""
-    *others, step, key = query.aligned(scores.rank).steps
-    single = scores.shape[-2] == _ONE
-    known = (
-        query.start.is_const
-        and (step == _ONE or single)
-        and not any(s.terms for s in (*others, key))
-    )
-    return query.start if known and int(query.start) > 0 else _ZERO
+    return as_dim(max(0, int(query.start))) if query.start.is_const else _ZERO
 
 
 def _window(reach: Dim, start: Dim, *, square: bool, left: bool) -> list[Mask] | None:

@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import tfgraph
 from mutants.child import ROOT, warm_up
 from mutants.edit import Mutant
 from mutants.generate import generate
@@ -35,6 +36,9 @@ def main() -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # children end with it
     start = time.monotonic()
+    if not Path(tfgraph.__file__).is_relative_to(ROOT):
+        print(f"mutants: tfgraph is {tfgraph.__file__}, not the one of {ROOT}", file=sys.stderr)
+        return 1
     warm_up()
     modules, mutants = _generate(options.files)
     equivalents = tomllib.loads(options.equivalents.read_text())

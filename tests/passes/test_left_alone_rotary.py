@@ -9,6 +9,7 @@ import pytest
 from helpers.rule_graphs import tensor, weight
 
 from tfgraph import ops
+from tfgraph.ir import as_dim
 from tfgraph.passes import PASSES, run_pipeline
 
 TABLES = "cosines or sines are"
@@ -18,12 +19,12 @@ APART = "neighbours are not taken apart"
 TOGETHER = "neighbours are not put together"
 
 
-def window(x: Any, start: int, stop: int, axis: int = -1) -> Any:
+def window(x: Any, start: Any, stop: Any, axis: int = -1) -> Any:
     return ops.slice_(x, axis=axis, start=start, stop=stop)
 
 
 def halves(
-    shape: tuple[int, ...],
+    shape: tuple[Any, ...],
     table: tuple[int, ...],
     *windows: tuple[int, ...],
     axis: int = -1,
@@ -59,6 +60,9 @@ DECLINED: dict[str, tuple[Callable[[], Any], str]] = {
     "one angle for all pairs": (lambda: halves((2, 1, 3, 4), (3, 1)), TABLES),
     "sines of another shape": (lambda: halves((2, 1, 3, 4), (3, 2), sin=(1, 2)), TABLES),
     "one angle for all neighbours": (lambda: pairs((1, 2, 3, 2, 2), (3, 1)), TABLES),
+    "an unknown number of heads": (
+        lambda: halves((2, "h", 3, 4), (3, 2)), "the number of heads is symbolic"
+    ),
     "of three axes": (lambda: halves((2, 4, 4), (4, 2)), HALVES),
     "swapped": (lambda: halves((2, 1, 3, 4), (3, 2), (2, 4), (0, 2)), HALVES),
     "along the length": (lambda: halves((2, 1, 2, 2), (2, 1), (0, 1), (1, 2, 2)), HALVES),
@@ -86,11 +90,84 @@ DECLINED: dict[str, tuple[Callable[[], Any], str]] = {
 }  # fmt: skip
 
 
+def twice(*shape: Any, axis: int = -1, count: int = 2) -> Any:
+    one = weight("angle", *shape)
+    return ops.concat(*[one] * count, axis=axis)
+
+
+def swapped(
+    shape: tuple[Any, ...],
+    table: Any = None,
+    *windows: tuple[Any, Any],
+    axis: int = -1,
+    along: int = -1,
+) -> Any:
+    """x cos + concat(-x2, x1) sin."""
+    x, table = tensor("x", *shape), twice(1, 1, 3, 2) if table is None else table
+    low, high = (window(x, *w, along) for w in windows or ((0, 2), (2, 4)))
+    return x * table + ops.concat(-high, low, axis=axis) * table
+
+
+D = as_dim("d")
+HALVES_SWAPPED = "the halves of x are not swapped"
+DIFFER = "two halves that may differ"
+SWAPPED: dict[str, tuple[Callable[[], Any], str]] = {
+    "of three axes": (lambda: swapped((2, 3, 4), twice(3, 2)), "x is"),
+    "of an unknown size": (
+        lambda: swapped((2, 1, 3, D * 2), twice(3, D), (0, D), (D, D * 2)), "x is"
+    ),
+    "by constants": (lambda: swapped((2, 1, 3, 4), 3), "cosines or sines are the constant 3"),
+    "of an odd size": (
+        lambda: swapped((2, 1, 3, 5), weight("t", 3, 5), (0, 2), (2, 5)), HALVES_SWAPPED
+    ),
+    "not in the middle": (lambda: swapped((2, 1, 3, 4), None, (0, 1), (1, 4)), HALVES_SWAPPED),
+    "not swapped": (lambda: swapped((2, 1, 3, 4), None, (2, 4), (0, 2)), HALVES_SWAPPED),
+    "put together along the length": (
+        lambda: swapped((2, 1, 1, 2), twice(1, 1), (0, 1), (1, 2), axis=2), HALVES_SWAPPED
+    ),
+    "for each head": (lambda: swapped((2, 2, 2, 4), twice(2, 2, 2)), TABLES),
+    "for the batch": (lambda: swapped((3, 2, 3, 4), twice(3, 1, 1, 2)), TABLES),
+    "of any table": (lambda: swapped((2, 1, 3, 4), weight("t", 3, 4)), DIFFER),
+    "of two tables": (
+        lambda: swapped((2, 1, 3, 4), ops.concat(weight("t", 3, 2), weight("u", 3, 2), axis=1)),
+        DIFFER,
+    ),
+    "of four times a table": (lambda: swapped((2, 1, 3, 4), twice(3, 1, count=4)), DIFFER),
+    "of rows twice": (lambda: swapped((2, 1, 2, 4), twice(1, 4, axis=0)), DIFFER),
+    "of a product": (lambda: swapped((2, 1, 3, 4), twice(3, 2) * weight("t", 3, 4)), DIFFER),
+    "of an exponential": (lambda: swapped((2, 1, 3, 4), ops.exp(twice(3, 2))), DIFFER),
+    "of rows made columns": (
+        lambda: swapped((2, 1, 3, 4), ops.reshape(twice(2, 3), shape=(3, 4))), DIFFER
+    ),
+    "of one column": (
+        lambda: swapped((2, 1, 3, 4), ops.broadcast_to(weight("t", 3, 1), shape=(3, 4))), DIFFER
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [f"recover-rotary: {name}" for name in SWAPPED])
+def test_what_is_no_rotary(name: str) -> None:
+    declines(*SWAPPED[name.partition(": ")[2]], "recover-rotary")
+
+
+@pytest.mark.parametrize("name", ["recover-rotary: other tables"])
+def test_tables_repeated_otherwise(name: str) -> None:
+    """[length, 1, half] repeated for as many in the batch: another angle for each of these."""
+    with ops.graph("g") as g:
+        cos, sin = (ops.broadcast_to(weight(n, 3, 1, 2), shape=(3, 3, 2)) for n in ("c", "s"))
+        g.output("y", ops.rotary(tensor("x", 3, 3, 4), cos, sin, heads=1))
+    _, (report,) = run_pipeline(g.build(), [PASSES["recover-rotary"]()])
+    assert report.applied == {}
+
+
 @pytest.mark.parametrize("name", [f"recover-rotary-parts: {name}" for name in DECLINED])
 def test_what_is_no_rotary_by_parts(name: str) -> None:
-    make, why = DECLINED[name.partition(": ")[2]]
+    declines(*DECLINED[name.partition(": ")[2]], "recover-rotary-parts")
+
+
+def declines(make: Callable[[], Any], why: str, pass_: str) -> None:
     with ops.graph("g") as g:
         g.output("y", make())
-    _, (report,) = run_pipeline(g.build(), [PASSES["recover-rotary-parts"]()])
+    _, (report,) = run_pipeline(g.build(), [PASSES[pass_]()])
     assert report.applied == {}
-    assert any(d.reason.startswith(why) for d in report.declined), report.declined
+    assert any(why in d.reason for d in report.declined), report.declined

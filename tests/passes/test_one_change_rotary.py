@@ -42,7 +42,7 @@ def tables(*shape: int) -> list[Any]:
 @takes("recover-rotary-parts", rotary_by_halves=1)
 def halves(g: Builder) -> Any:
     """[batch, heads, length, size]."""
-    return by_halves(tensor("x", 2, 1, 3, 4), 2, *tables(3, 2))
+    return by_halves(tensor("x", 2, 1, 3, 4), 2, *tables(2, 1, 3, 2))
 
 
 @takes("recover-rotary-parts", rotary_by_halves=1)

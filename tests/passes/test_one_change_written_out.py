@@ -211,10 +211,13 @@ def bias_that_hides(g: Builder) -> Any:
     return ops.exp(ops.mask(scores(), bias(tensor("t", 3, 3) + added(seen))))
 
 
-def half_turned(x: Any, cos: Any, sin: Any) -> Any:
+def half_turned(x: Any, cos: Any, sin: Any, axis: int = -1) -> Any:
     half = int(x.shape[-1]) // 2
-    low, high = (ops.slice_(x, axis=-1, start=i, stop=i + half) for i in (0, half))
-    return x * cos + ops.concat(-high, low, axis=-1) * sin
+    low, high = (ops.slice_(x, axis=axis, start=i, stop=i + half) for i in (0, half))
+    negated = -high
+    for value in (low, high, negated):  # read by others too
+        ops.current().output(ops.current().unique("also"), value)
+    return x * cos + ops.concat(negated, low, axis=axis) * sin
 
 
 def tables(*shape: int) -> tuple[Any, Any]:
@@ -226,12 +229,12 @@ def tables(*shape: int) -> tuple[Any, Any]:
 
 @takes("recover-rotary", rotary=1)
 def rotary_of_heads(g: Builder) -> Any:
-    return half_turned(tensor("x", 2, 2, 2, 4), *tables(1, 1, 2, 2))
+    return half_turned(tensor("x", 2, 1, 3, 4), *tables(1, 1, 3, 2))
 
 
 @takes("recover-rotary", rotary=1)
 def rotary_by_length(g: Builder) -> Any:
-    return half_turned(tensor("x", 2, 2, 2, 4), *tables(2, 2, 1, 2))
+    return half_turned(tensor("x", 2, 2, 1, 4), *tables(2, 2, 1, 2), axis=3)
 
 
 def turned_in_pairs(x: Any, cos: Any, sin: Any) -> Any:

@@ -1,0 +1,112 @@
+"""Which masks tensors are that are added to scores, or filled in; and that values stay."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from helpers.mask_graphs import HIDDEN, Make, as_floats, keys, number, recover
+
+from tfgraph import ops
+
+SQUARE = ("b", "n", "n")
+lt = ops.less
+
+MADE: list[tuple[tuple[Any, ...], Make, str]] = [
+    (SQUARE, lambda s: s.added(keys(s)) + s.scores, "padding(%ids)"),
+    (SQUARE, lambda s: s.scores / 2 + s.added(keys(s)), "padding(%ids)"),
+    (SQUARE, lambda s: ops.tanh(s.scores * 2) * 3 + s.added(keys(s)), "padding(%ids)"),
+    (SQUARE, lambda s: ops.exp(s.scores) + s.added(keys(s)), ""),
+    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(0)), "dense(%)"),
+    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(0), number(-1e4)), "padding(%ids)"),
+    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(0), number(-9999)), "bias(%)"),
+    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(1), number(HIDDEN)), "bias(%)"),
+    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(1)), "bias(%)"),
+    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(HIDDEN)), "bias(%)"),
+    (SQUARE, lambda s: s.scores + ops.full(shape=(s.n, s.n), value=0), ""),
+    (SQUARE, lambda s: s.scores + (1 - as_floats(keys(s, "i64"))) * -10000, "padding(%ids)"),
+    (SQUARE, lambda s: s.scores + -10000 * (1 - as_floats(keys(s, "i64"))), "padding(%ids)"),
+    (
+        SQUARE,
+        lambda s: s.scores + number(-10000) * (1 - as_floats(keys(s, "i64"))),
+        "padding(%ids)",
+    ),
+    (SQUARE, lambda s: s.scores + (1 - as_floats(keys(s))) * -10000, "padding(%ids)"),
+    (SQUARE, lambda s: s.scores + (1 - as_floats(lt(s.k, s.q + 1))) * -10000, "causal()"),
+    (SQUARE, lambda s: s.scores + as_floats(lt(s.q, s.k)) * -10000, "causal()"),
+    (SQUARE, lambda s: s.scores + as_floats(lt(s.q, s.k)) * -9999, "bias(%)"),
+    (SQUARE, lambda s: s.scores + as_floats(s.k) * -10000, "bias(%)"),
+    (SQUARE, lambda s: s.scores + (1 - keys(s, "f32")) * -10000, "bias(%)"),
+    (SQUARE, lambda s: s.scores + (2 - as_floats(keys(s, "i64"))) * -10000, "bias(%)"),
+    (SQUARE, lambda s: s.scores + (1 + as_floats(keys(s, "i64"))) * -10000, "bias(%)"),
+    (SQUARE, lambda s: s.scores + (1 - as_floats(keys(s, "i64"))) / -10000, "bias(%)"),
+    (
+        SQUARE,
+        lambda s: s.scores + (1 - as_floats(as_floats(keys(s, "f32"), "f64"))) * -10000,
+        "bias(%)",
+    ),
+    (
+        SQUARE,
+        lambda s: s.scores + (1 - ops.reshape(as_floats(s.ids()), shape=(s.b, 1, 1, s.n))) * -10000,
+        "padding(%ids)",
+    ),
+    (
+        SQUARE,
+        lambda s: (
+            s.scores + (1 - ops.reshape(as_floats(s.ids("f64")), shape=(s.b, 1, 1, s.n))) * -10000
+        ),
+        "bias(%)",
+    ),
+    (SQUARE, lambda s: s.scores + (1 - ops.full(shape=(s.n,), value=1)) * -10000, ""),
+    (SQUARE, lambda s: s.scores + s.ids("f32", s.n, s.n), "bias(%ids)"),
+    (
+        SQUARE,
+        lambda s: s.scores + ops.broadcast_to(s.ids("f32", s.n, s.n), shape=(2, s.n, s.n)),
+        "bias(%ids)",
+    ),
+    (
+        SQUARE,
+        lambda s: s.scores + (s.ids("f32", s.n, s.n, name="t") + s.added(keys(s))),
+        "padding(%ids) & bias(%t)",
+    ),
+    (
+        SQUARE,
+        lambda s: (s.scores + s.ids("f32", s.n, s.n)) + s.added(lt(s.k, s.q + 1)),
+        "causal() & bias(%ids)",
+    ),
+    (
+        SQUARE,
+        lambda s: (s.ids("f32", s.n, s.n) + s.scores) + s.added(lt(s.k, s.q + 1)),
+        "causal() & bias(%ids)",
+    ),
+    (SQUARE, lambda s: (s.scores + 3) + s.added(lt(s.k, s.q + 1)), ""),
+    (SQUARE, lambda s: s.scores + s.ids("f32", 3, s.b, 2, s.n, s.n), ""),
+    (SQUARE, lambda s: ops.where(keys(s), s.scores, number(HIDDEN)), "padding(%ids)"),
+    (SQUARE, lambda s: ops.where(keys(s), number(HIDDEN), s.scores), "dense(%)"),
+    (SQUARE, lambda s: ops.where(lt(s.q, s.k), number(HIDDEN), s.scores), "causal()"),
+    (SQUARE, lambda s: ops.where(keys(s), s.scores, number(-9999)), ""),
+    (SQUARE, lambda s: ops.where(keys(s), ops.exp(s.scores), number(HIDDEN)), ""),
+    (SQUARE, lambda s: ops.where(keys(s), number(HIDDEN), ops.exp(s.scores)), ""),
+    (SQUARE, lambda s: ops.where(keys(s), number(-9999), s.scores), ""),
+    (
+        SQUARE,
+        lambda s: ops.where(keys(s), s.scores + s.ids("f32", s.n, s.n, name="t"), number(HIDDEN)),
+        "padding(%ids) & bias(%t)",
+    ),
+    (
+        SQUARE,
+        lambda s: ops.where(keys(s), s.ids("f32", s.n, s.n, name="t") + s.scores, number(HIDDEN)),
+        "padding(%ids) & bias(%t)",
+    ),
+    (
+        SQUARE,
+        lambda s: ops.where(keys(s), number(HIDDEN), s.scores + s.ids("f32", s.n, s.n, name="t")),
+        "dense(%) & bias(%t)",
+    ),
+]
+
+
+@pytest.mark.parametrize("at", range(len(MADE)))
+def test_what_is_added_or_filled_in(at: int) -> None:
+    sizes, made, mask = MADE[at]
+    assert recover(sizes, made) == mask
