@@ -11,7 +11,7 @@ import numpy as np
 from helpers.reference import run_graph
 
 from tfgraph import ops
-from tfgraph.ir import Dim, as_dim
+from tfgraph.ir import Dim, Mask, as_dim
 from tfgraph.ops import Builder
 from tfgraph.passes import parse_pipeline, run_pipeline
 
@@ -111,5 +111,5 @@ def recover(sizes: tuple[Any, ...], make: Make, passes: str = "recover-masks") -
     want, got = (run_graph(item, given)["y"] for item in (before, graph))
     kept = (got != 0).any(-1) | (not report.reads)  # rows with an allowed key
     np.testing.assert_allclose(got[kept], want[kept], 1e-5, 1e-6)
-    masks = [node for node in graph.nodes if node.op == "mask"]
-    return " ".join(re.sub(r"%[\d~]+", "%", str(node.operands[1])) for node in masks)
+    masks = [o for node in graph.nodes for o in node.operands if isinstance(o, Mask)]
+    return " ".join(re.sub(r"%[\d~]+", "%", str(mask)) for mask in masks)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.mask_graphs import HIDDEN, Make, as_floats, keys, number, recover
+from helpers.mask_graphs import HIDDEN, Make, Scores, as_floats, keys, number, recover
 
 from tfgraph import ops
+from tfgraph.ir.mask import bias, causal, dense, padding, window
 
-SQUARE = ("b", "n", "n")
+SQUARE, FIXED = ("b", "n", "n"), (3, 4, 6)
 lt = ops.less
 
 MADE: list[tuple[tuple[Any, ...], Make, str]] = [
@@ -88,6 +89,7 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: ops.where(keys(s), ops.exp(s.scores), number(HIDDEN)), ""),
     (SQUARE, lambda s: ops.where(keys(s), number(HIDDEN), ops.exp(s.scores)), ""),
     (SQUARE, lambda s: ops.where(keys(s), number(-9999), s.scores), ""),
+    (SQUARE, lambda s: ops.where(lt(s.k, s.q), s.scores, number(HIDDEN)), "causal(offset=-1)"),
     (
         SQUARE,
         lambda s: ops.where(keys(s), s.scores + s.ids("f32", s.n, s.n, name="t"), number(HIDDEN)),
@@ -104,6 +106,51 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
         "dense(%) & bias(%t)",
     ),
 ]
+
+
+def attended(s: Scores, mask: Any) -> Any:
+    """Attention of two heads, whose sizes differ from those of batch, queries and keys."""
+    q, k, v = (s.g.input(n, "f32", s.b, w, 14) for n, w in (("q", s.m), ("k", s.n), ("v", s.n)))
+    return ops.attention(q, k, v, mask, heads=2, kv_heads=2, scale=0.5)
+
+
+def square(s: Scores, name: str = "t") -> Any:
+    return s.ids("f32", s.m, s.n, name=name)
+
+
+MASKED: list[tuple[tuple[Any, ...], Make, str]] = [
+    (FIXED, lambda s: attended(s, dense(lt(s.k, s.q + 3))), "causal(offset=2)"),
+    (FIXED, lambda s: attended(s, bias(square(s)) & dense(keys(s))), "padding(%ids) & bias(%t)"),
+    (FIXED, lambda s: attended(s, causal(2)), "causal(offset=2)"),
+    (SQUARE, lambda s: ops.mask(s.scores, dense(lt(s.k, s.q + 1))), "causal()"),
+    (SQUARE, lambda s: ops.mask(s.scores, window(None, 0)), "causal()"),
+    (SQUARE, lambda s: ops.mask(s.scores, padding(ops.cast(s.ids(), dtype="bool"))),
+     "padding(%ids)"),
+    (SQUARE, lambda s: ops.mask(s.scores, bias(square(s) + s.added(keys(s)))),
+     "padding(%ids) & bias(%t)"),
+    (SQUARE, lambda s: ops.mask(s.scores, bias(square(s) + square(s, "u"))),
+     "bias(%t) & bias(%u)"),
+    (SQUARE, lambda s: ops.mask(s.scores + square(s), causal()), "causal() & bias(%t)"),
+    (SQUARE, lambda s: ops.mask(ops.exp(s.scores) + square(s), causal()), "causal() & bias(%t)"),
+    (SQUARE, lambda s: ops.mask(ops.mask(s.scores, causal()), padding(s.ids())),
+     "causal() & padding(%ids)"),
+    (SQUARE, lambda s: ops.mask(s.scores, bias(ops.mask(square(s), causal()))),
+     "causal() & bias(%t)"),
+    (SQUARE, lambda s: ops.mask(ops.exp(s.scores), bias(square(s))), ""),
+    (SQUARE, lambda s: s.scores + alibi_of(s), "alibi(%slopes)"),
+    (SQUARE, lambda s: ops.exp(s.scores) + alibi_of(s), "alibi(%slopes)"),
+]  # fmt: skip
+
+
+def alibi_of(s: Scores) -> Any:
+    slopes = ops.reshape(s.ids("f32", 2, name="slopes"), shape=(2, 1, 1))
+    return slopes * ops.cast(s.k - s.q, dtype="f32")
+
+
+@pytest.mark.parametrize("at", range(len(MASKED)))
+def test_what_is_a_mask_already(at: int) -> None:
+    sizes, made, mask = MASKED[at]
+    assert recover(sizes, made) == mask
 
 
 @pytest.mark.parametrize("at", range(len(MADE)))
