@@ -78,9 +78,9 @@ def _same_place(a: Dim | None, b: Dim | None, right: Dim) -> bool:
     """Whether a window to the right of queries at `a` may be one of queries at `b`."""
     if a == b:
         return True
-    if a is None or b is None or not a.is_const or not b.is_const:
-        return False
-    return int(right + a - b) >= 0
+    assert a is not None  # where there are as many queries as keys, both are
+    assert b is not None
+    return a.is_const and b.is_const and int(right + a - b) >= 0
 
 
 def whole(mask: Mask, scores: TensorType) -> Mask | None:

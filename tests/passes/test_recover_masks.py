@@ -14,6 +14,13 @@ SQUARE, STEP, FIXED, ONE, LATER = (
 )  # fmt: skip
 lt, no, both, either = ops.less, ops.logical_not, ops.logical_and, ops.logical_or
 
+
+def beyond(s: Scores) -> Any:
+    """Positions behind all keys."""
+    last = ops.slice_(ops.iota(length=s.n * 2), axis=0, start=s.n, stop=s.n * 2)
+    return ops.reshape(last, shape=(1, 1, s.n, 1))
+
+
 SEEN: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: lt(s.k, s.q + 1), "causal()"),
     (SQUARE, lambda s: no(lt(s.q, s.k)), "causal()"),
@@ -74,6 +81,9 @@ SEEN: list[tuple[tuple[Any, ...], Make, str]] = [
         "causal(offset=0) & window(left=2, offset=n - m)",
     ),
     (STEP, lambda s: lt(s.k, s.q + 1), "causal(offset=0)"),
+    (SQUARE, lambda s: lt(s.q + 2, s.k + 3), "window(left=0)"),
+    (SQUARE, lambda s: lt(beyond(s), s.k + 3), "dense(%)"),
+    (SQUARE, lambda s: lt(s.k, beyond(s) + 1), "causal(offset=n)"),
     (STEP, lambda s: lt(line(s.m * s.n, 1, 1, s.m, s.n), 4), "dense(%)"),
     (
         STEP,
