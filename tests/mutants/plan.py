@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _ENGINE = ("one_change", "near_misses", "golden")
 _IMPORTED = ("recovered", "recover_near_misses", "recover alone", "golden", "recover")
-_MASKS = ("recover_masks", "recover_added", *_IMPORTED)
+_MASKS = ("recover_masks", "recover_added", "recover_near_misses", *_IMPORTED)
 
 TESTS: dict[str, tuple[str, ...]] = {
     "simplify": ("simplify", *_ENGINE),

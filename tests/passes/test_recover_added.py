@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -124,6 +125,11 @@ MASKED: list[tuple[tuple[Any, ...], Make, str]] = [
     (FIXED, lambda s: attended(s, causal(2)), "causal(offset=2)"),
     (SQUARE, lambda s: ops.mask(s.scores, dense(lt(s.k, s.q + 1))), "causal()"),
     (SQUARE, lambda s: ops.mask(s.scores, window(None, 0)), "causal()"),
+    (SQUARE, lambda s: ops.mask(s.scores, window(None, None)), ""),
+    (FIXED, lambda s: ops.mask(s.scores, window(None, 1, 2)), "causal(offset=3)"),
+    (SQUARE, lambda s: ops.mask(s.scores, window(None, 1, 2)), "window(right=1, offset=2)"),
+    (("b", 3, "n"), lambda s: ops.mask(s.scores, window(None, 1, s.n - 3)),
+     "window(right=1, offset=n - 3)"),
     (SQUARE, lambda s: ops.mask(s.scores, padding(ops.cast(s.ids(), dtype="bool"))),
      "padding(%ids)"),
     (SQUARE, lambda s: ops.mask(s.scores, bias(square(s) + s.added(keys(s)))),
@@ -145,6 +151,45 @@ MASKED: list[tuple[tuple[Any, ...], Make, str]] = [
 def alibi_of(s: Scores) -> Any:
     slopes = ops.reshape(s.ids("f32", 2, name="slopes"), shape=(2, 1, 1))
     return slopes * ops.cast(s.k - s.q, dtype="f32")
+
+
+def buckets(s: Scores, most: float, *, bidirectional: bool, rows: int = 8) -> Any:
+    """What T5 adds: rows of a table by the bucket of the distance j - i. Raffel et al. 2020."""
+    distance = ops.reshape(s.k, shape=(1, s.n)) - ops.reshape(s.q, shape=(s.m, 1))
+    count = rows // 2 if bidirectional else rows
+    far = ops.abs_(distance) if bidirectional else -ops.minimum(distance, 0)
+    exact = count // 2
+    steps = ops.log(ops.cast(far, dtype="f32") / exact) / math.log(most / exact) * (count - exact)
+    bucket = ops.minimum(ops.cast(steps, dtype="i64") + exact, count - 1)
+    bucket = ops.where(ops.less(far, exact), far, bucket)
+    if bidirectional:
+        bucket = bucket + ops.cast(ops.less(0, distance), dtype="i64") * count
+    added = ops.transpose(ops.embedding(bucket, s.g.input("rows", "f32", rows, 2)), perm=(2, 0, 1))
+    return ops.reshape(added, shape=(1, 2, s.m, s.n))
+
+
+MASKED += [
+    (
+        SQUARE,
+        lambda s: s.scores + buckets(s, 30, bidirectional=True, rows=16),
+        "relative(%rows, max_distance=30)",
+    ),
+    (
+        SQUARE,
+        lambda s: s.scores + buckets(s, 20, bidirectional=False),
+        "relative(%rows, max_distance=20, bidirectional=false)",
+    ),
+    (
+        SQUARE,
+        lambda s: s.scores + buckets(s, 20, bidirectional=False, rows=7),
+        "relative(%rows, max_distance=20, bidirectional=false)",
+    ),
+    (
+        (2, 4, 6),
+        lambda s: s.scores + buckets(s, 30, bidirectional=True, rows=16),
+        "relative(%rows, max_distance=30, offset=0)",
+    ),
+]
 
 
 @pytest.mark.parametrize("at", range(len(MASKED)))

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from helpers.mask_graphs import Make, groups, keys, lengths, line, recover
+from helpers.mask_graphs import Make, Scores, groups, keys, lengths, line, recover
 
 from tfgraph import ops
 
-SQUARE, STEP, FIXED, ONE, LATER = (
-    ("b", "n", "n"), ("b", "m", "n"), (2, 3, 5), ("b", 1, "n"), (2, 3, 3)
-)  # fmt: skip
+SQUARE, STEP, FIXED, ONE = ("b", "n", "n"), ("b", "m", "n"), (2, 3, 5), ("b", 1, "n")
 lt, no, both, either = ops.less, ops.logical_not, ops.logical_and, ops.logical_or
 
 
@@ -89,6 +87,11 @@ SEEN: list[tuple[tuple[Any, ...], Make, str]] = [
         STEP,
         lambda s: both(lt(s.k, s.at + 1), no(lt(s.at + s.k, 1))),
         "causal(offset=n - m) & dense(%)",
+    ),
+    (
+        STEP,
+        lambda s: both(lt(s.k, s.at + 1), lt(s.q, s.k + 3)),
+        "causal(offset=n - m) & window(left=2, offset=0)",
     ),
     (FIXED, lambda s: lt(s.k, s.q + 3), "causal(offset=2)"),
     ((2, 1, 5), lambda s: both(lt(s.k, s.at + 1), lt(s.at, 5)), "causal(offset=4)"),
