@@ -7,6 +7,9 @@ SHELL := /bin/sh
 BIN := .venv/bin
 STAMP := .venv/.ready
 ARGS ?=
+SECONDS ?= 60
+# libFuzzer for Python: for one target, and not for every interpreter, so not in the lock.
+ATHERIS := atheris==3.0.0
 
 # What the caller's shell holds must not leak in: another environment, other import paths, and no
 # ban on bytecode, without which every start compiles all imports anew.
@@ -15,7 +18,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help venv demo parts test lint format fuzz mutants faults golden bench real long lock clean distclean
+.PHONY: help venv demo parts test lint format fuzz mutants readers faults golden bench real long lock clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -71,6 +74,12 @@ fuzz: venv  ## the fuzzer alone; pytest options in ARGS
 
 mutants: venv  ## whether a test fails for each condition and index of the rules
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)
+
+readers: venv  ## fuzz what reads models and artifacts, SECONDS for each; names of readers in ARGS
+	@$(BIN)/python -c 'import atheris' 2>/dev/null || { \
+	    if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python $(ATHERIS); \
+	    else $(BIN)/python -m pip install --quiet $(ATHERIS); fi; }
+	@$(BIN)/python tests/reader_fuzz/run.py --seconds $(SECONDS) $(ARGS)
 
 golden: venv  ## rewrite tests/golden from what the code prints now; read the diff
 	@$(BIN)/pytest -n 2 --update-golden $(ARGS)

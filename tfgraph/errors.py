@@ -14,16 +14,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
+from heapq import nlargest
+from os.path import commonprefix
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 WINDOW = 72
 """Columns of a line of source that are shown, so that the excerpt fits 80 columns."""
 
 _CUT = "..."
+_LONGEST_NAME, _MOST_NAMES, _MOST_COMPARED = 200, 100_000, 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ class TfgraphError(Exception):
 
     def __str__(self) -> str:
         """As `render`, without the word that the class says: Python prints `TfgraphError: ...`."""
-        return "\n".join(_render_one(e, "") for e in (self, *self.related))
+        return _render_all(self, "")
 
     def to_json(self) -> dict[str, object]:
         """The object that `--json` prints under "error"."""
@@ -94,7 +98,7 @@ class MissingTool(TfgraphError):
 
 def render(error: TfgraphError) -> str:
     """One error, and those related to it, as the text that the user reads."""
-    return "\n".join(_render_one(e, "error: ") for e in (error, *error.related))
+    return _render_all(error, "error: ")
 
 
 # What other tools call it, where the nearest spelling would be something else.
@@ -105,26 +109,54 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     """A hint that names the nearest known spelling, or None when nothing is near."""
     names = list(known)
     other = _OTHER_NAMES.get(word)
-    close = [other] if other in names else get_close_matches(word, names, n=1, cutoff=0.6)
+    close = [other] if other in names else _close(word, names)
     return f"did you mean '{close[0]}'?" if close else None
 
 
-def _render_one(error: TfgraphError, word: str) -> str:
+def _close(word: str, names: Sequence[str]) -> list[str]:
+    """The nearest name. A comparison takes up to the product of both lengths, and files may hold a
+    million names of any length: only some are compared, and hints left out where there are more."""
+    if len(word) > _LONGEST_NAME or len(names) > _MOST_NAMES:
+        return []
+    likely = [n for n in names if len(word) <= 2.4 * len(n) and len(n) <= 2.4 * len(word)]
+    if len(likely) > _MOST_COMPARED:
+        likely = nlargest(_MOST_COMPARED, likely, key=lambda n: _shared_ends(word, n))
+    return get_close_matches(word, likely, n=1, cutoff=0.6)
+
+
+def _shared_ends(a: str, b: str) -> int:
+    """How many letters two names begin and end with alike."""
+    return len(commonprefix([a, b])) + len(commonprefix([a[::-1], b[::-1]]))
+
+
+def _render_all(error: TfgraphError, word: str) -> str:
+    lines = cache(_lines)  # of each file once, and as it is now
+    return "\n".join(_render_one(e, word, lines) for e in (error, *error.related))
+
+
+def _lines(file: str) -> list[str]:
+    """The lines of a file; none when it can't be read any more."""
+    try:
+        return Path(file).read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return []
+
+
+def _render_one(error: TfgraphError, word: str, lines_of: Callable[[str], list[str]]) -> str:
     place = f"{error.location}: " if error.location else ""
     lines = [f"{place}{word}{error.message}"]
     if error.location and error.location.line:
-        lines += _excerpt(error.location)
+        lines += _excerpt(error.location, lines_of(error.location.file))
     if error.hint:
         lines.append(f"hint: {error.hint}")
     return "\n".join(lines)
 
 
-def _excerpt(where: Location) -> list[str]:
-    """The source line and a caret under the column, when the file can still be read."""
-    try:
-        source = Path(where.file).read_text(encoding="utf-8").splitlines()[where.line - 1]
-    except (OSError, IndexError, UnicodeDecodeError):
+def _excerpt(where: Location, source_lines: Sequence[str]) -> list[str]:
+    """The source line and a caret under the column, where the file still has it."""
+    if where.line > len(source_lines):
         return []
+    source = source_lines[where.line - 1]
     shown, caret = _window(source.expandtabs(1).rstrip(), max(where.column - 1, 0))
     lines = [f"    {shown}"]
     if 0 < where.column <= len(source) + 1:

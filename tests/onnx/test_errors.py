@@ -45,6 +45,20 @@ def test_truncated(tmp_path: Path) -> None:
     assert "no ONNX model" in error(path)
 
 
+@pytest.mark.parametrize("name", ["x", "n_y", "Relu", "sizes", "note", "w"])
+def test_a_name_that_is_no_text(tmp_path: Path, name: str) -> None:
+    """Of a value, a node, an operator, a size, a place in another file, a tensor in an attribute."""
+    nodes = [node("Relu", "x", "y"), node("Constant", "", "c", value=numpy_helper.from_array(
+        np.zeros(3, np.float32), "w"))]  # fmt: skip
+    path = save(tmp_path / "m.onnx", nodes, {"x": ("f32", ["sizes"])}, ["y", "c"])
+    model = onnx.load(str(path))
+    model.graph.initializer.add(name="e").external_data.add(key="note", value="")
+    data = model.SerializeToString()
+    assert name.encode() in data
+    path.write_bytes(data.replace(name.encode(), b"\xff" * len(name)))
+    assert "is not text in UTF-8: b'\\xff" in error(path)
+
+
 def test_every_unsupported_operator(tmp_path: Path) -> None:
     nodes = [node("Relu", "x", "a"), node("NonZero", "a", "b"), node("Mystery", "b", "y")]
     nodes[2].domain = "my.domain"

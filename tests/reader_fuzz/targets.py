@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 PARTS = b"\n\0\n"
 """Between the files of an input that has several."""
-WEIGHTS_BYTES = 1 << 16
-"""Of the weights behind a checkpoint's header: enough for the small models that are mutated."""
+WEIGHTS_BYTES = 1 << 20
+"""Of the weights behind a checkpoint's header: more than the recorded ones have."""
 
 
 def text(_: Path, data: bytes) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.model.fits import check_high_level
 from tfgraph.model.problem import Problem
-from tfgraph.model.read import QUOTE, describe
+from tfgraph.model.read import MOST_ERRORS, QUOTE, describe
 from tfgraph.model.schema import FreeForm, HighLevel
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ def validate(document: Document, form: type[Form]) -> Form:
     try:
         spec = form.model_validate(document.data)
     except ValidationError as errors:
-        for error in errors.errors(include_url=False):
-            document.errors.append(_explain(document, form, error))
-            wrong.add(str(error["loc"][0]))
+        found = errors.errors(include_url=False)
+        wrong = {str(error["loc"][0]) for error in found}
+        document.errors += [_explain(document, form, error) for error in found[:MOST_ERRORS]]
+        document.untold += len(found[MOST_ERRORS:])
     document.errors += _empty(document, wrong)
     if issubclass(form, HighLevel):
         for problem in _problems(document.data, spec, wrong):

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
-from tfgraph.errors import Location, TfgraphError, nearest
+from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Fill, Graph
 from tfgraph.ir.dim import check_symbol_name
 from tfgraph.model.read import QUOTE
@@ -42,7 +42,7 @@ def build_free(spec: FreeForm, document: Document, name: str) -> Graph:
         for output, value in spec.outputs.items():
             found, place = values.get(value), document.place("outputs", output)
             if found is None:
-                hint = nearest(value, values)
+                hint = document.near(value, values)
                 document.errors.append(TfgraphError(f"'{value}' is not defined", place.value, hint))
             else:
                 with _Collect(document, place.key), builder.at(place.key):
@@ -150,7 +150,7 @@ def _parse_nodes(spec: FreeForm, document: Document, values: dict[str, Traced]) 
     for call in calls.values():
         for ref in call.refs:
             if ref.name not in defined:
-                hint = nearest(ref.name, defined)
+                hint = document.near(ref.name, defined)
                 document.errors.append(
                     TfgraphError(f"'{ref.name}' is not defined", ref.location, hint)
                 )

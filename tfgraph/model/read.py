@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -20,13 +20,19 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
-from tfgraph.errors import Location, TfgraphError
+from tfgraph.errors import Location, TfgraphError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_BYTES = 4_000_000
 MAX_DEPTH = 32
 MAX_ALIASES = 16
 MAX_VALUES = 100_000
 MAX_DIGITS = 300
+MOST_ERRORS = 200
+"""That are told of one file."""
+MOST_HINTS = 50
 _TEXT_FILE = "a model file is text; `tfgraph init` writes an example"
 _TAG = "tag:yaml.org,2002:"
 
@@ -49,7 +55,8 @@ class Place:
 class Document:
     """The data of a file, the place of each path in it, and the mistakes found while reading.
 
-    `empty` are the paths where nothing stands, as in `layers:`, which reads as None.
+    `empty` are the paths where nothing stands, as in `layers:`, which reads as None; `untold` counts
+    mistakes that are not among the errors.
     """
 
     file: str
@@ -57,6 +64,7 @@ class Document:
     places: dict[Path_, Place] = field(default_factory=lambda: dict[Path_, Place]())
     errors: list[TfgraphError] = field(default_factory=lambda: list[TfgraphError]())
     empty: list[Path_] = field(default_factory=lambda: list[Path_]())
+    untold: int = 0
 
     def place(self, *path: str | int) -> Place:
         """The place of a path, or of the nearest part around it that the file has."""
@@ -67,11 +75,19 @@ class Document:
         start = Location(self.file, 1, 1)
         return self.places.get(kept, Place(start, start, start))
 
+    def near(self, word: str, known: Iterable[str]) -> str | None:
+        """A hint as `nearest` gives it, which takes its time: for the first errors alone."""
+        return nearest(word, known) if len(self.errors) < MOST_HINTS else None
+
     def raise_errors(self) -> None:
-        """Raise all mistakes as one error, in the order of the file; nothing if there is none."""
+        """Raise all mistakes as one error, in the order of the file, of very many the first; nothing
+        if there is none."""
         ordered = sorted(self.errors, key=_order)
         if ordered:
-            first, *rest = ordered
+            first, *rest = ordered[:MOST_ERRORS]
+            left = self.untold + len(ordered[MOST_ERRORS:])
+            if left:
+                rest.append(TfgraphError(f"and {left} more", Location(self.file)))
             raise TfgraphError(first.message, first.location, first.hint, rest)
 
 

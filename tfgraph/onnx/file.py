@@ -163,6 +163,7 @@ def read_file(path: str | Path) -> File:
             model = onnx.ModelProto.FromString(skeleton)
         except DecodeError as cause:
             raise TfgraphError("the file is truncated or damaged, or no ONNX model") from cause
+        _check_texts(model)
         if model.functions:
             model = _inlined(model)
         if not model.graph.node and not model.graph.output:
@@ -180,6 +181,20 @@ def read_file(path: str | Path) -> File:
         error.location = error.location or where
         raise
     return File(path, model.graph, opset, stored, notes)
+
+
+def _check_texts(message: Any) -> None:
+    """Raise TfgraphError for a name that is no text: protobuf gives the bytes of one that is not in
+    UTF-8, where all else here expects a str."""
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE:
+            for inner in (value,) if hasattr(value, "ListFields") else value:
+                _check_texts(inner)
+        elif field.type == field.TYPE_STRING:
+            for text in (value,) if isinstance(value, str | bytes) else value:
+                if not isinstance(text, str):
+                    what = f"the field '{field.name}' of a {type(message).__name__}"
+                    raise TfgraphError(f"{what} is not text in UTF-8: {text!r:.60}", hint=_HINT)
 
 
 def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -48,8 +48,8 @@ TOKENIZER = "tokenizer.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
 SUFFIX = ".tfgraph"
-_LONGEST_MANIFEST = 100_000_000  # bytes
-_LONGEST = 4 << 30
+MAX_MANIFEST = 100_000_000  # bytes
+_MAX_WHOLE = 4 << 30
 """Bytes of what is read whole: object files, a tokenizer."""
 _ALWAYS = (GRAPH_BEFORE, GRAPH, WEIGHTS, PASSES)
 
@@ -80,7 +80,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if not path.exists():
         raise TfgraphError(f"{folder} is not an artifact: it has no {MANIFEST}")
     try:
-        with _opened(path, _LONGEST_MANIFEST) as file:
+        with _opened(path, MAX_MANIFEST) as file:
             text = file.read().decode()
         manifest: dict[str, Any] = json.loads(text)
         whole = text == seal(manifest)
@@ -133,7 +133,7 @@ def check_file(folder: Path, name: str, sha256: str | None) -> None:
 
 def read_checked(folder: Path, name: str, sha256: str) -> bytes:
     """The bytes of a file, which are those that were hashed."""
-    with _opened(folder / name, _LONGEST) as file:
+    with _opened(folder / name, _MAX_WHOLE) as file:
         data = file.read()
     if hashlib.sha256(data).hexdigest() != sha256:
         raise _damaged(folder / name)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
+NO_COMPILER = "/dev/null/none"
 _CPU, _NAIVE_ALLOCATOR = 1, 1  # the DLPack device type, and the allocator that keeps no free lists
 
 
@@ -88,10 +89,11 @@ class _Code:
         self._name = name
         self._local = threading.local()
         with LOADING:
-            # The session asks a C++ compiler for its libraries; our objects need none: name none.
+            # The session starts a C++ compiler, which it asks for its libraries. Our objects need
+            # none: it is given a name that no file can have, wherever PATH leads.
             self._session: Any = ExecutionSession()
             try:
-                found = self._session.load_module(list(objects), cxx="no-compiler-needed")
+                found = self._session.load_module(list(objects), cxx=NO_COMPILER)
             except RuntimeError as cause:
                 raise TfgraphError(f"{name} cannot be linked: {cause}") from cause
             self._library: Any = found

@@ -31,7 +31,7 @@ DTYPES = {
     "U8": "uint8",
     "BOOL": "bool",
 }
-_MAX_HEADER = 100_000_000
+MAX_HEADER = 100_000_000
 _MAX_RANK = 32  # of NumPy's arrays
 
 
@@ -44,7 +44,7 @@ def map_tensors(path: Path) -> dict[str, Array]:
         with open_file(path) as file:
             size = os.fstat(file.fileno()).st_size
             length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, _MAX_HEADER):
+            if size < 8 or length > min(size - 8, MAX_HEADER):
                 raise TfgraphError(f"{path}: truncated, or not a safetensors file")
             header = json.loads(file.read(length))
     except OSError as cause:

@@ -37,7 +37,7 @@ _DTYPES = {
 }
 _MAX_RANK = 32  # of NumPy's arrays
 _MAX_SIZE = (1 << 63) - 1
-_HEADER_LIMIT = 100_000_000  # bytes, as in the safetensors library
+MAX_HEADER = 100_000_000  # bytes, as in the safetensors library
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def _read_header(path: Path) -> dict[str, Stored]:
             size = os.fstat(file.fileno()).st_size
             first = file.read(8)
             length = struct.unpack("<Q", first)[0] if len(first) == 8 else size
-            if length > min(size - 8, _HEADER_LIMIT):
+            if length > min(size - 8, MAX_HEADER):
                 raise TfgraphError(
                     f"{path.name} is not a safetensors file, or is truncated: it has {size} bytes",
                     where,
@@ -152,7 +152,7 @@ def _entry(path: Path, name: str, entry: Any, base: int) -> Stored:
 def _read_index(path: Path) -> dict[str, Stored]:
     where = Location(str(path))
     try:
-        files: dict[str, Any] = dict(json.loads(read_file(path, _HEADER_LIMIT))["weight_map"])
+        files: dict[str, Any] = dict(json.loads(read_file(path, MAX_HEADER))["weight_map"])
     except OSError as cause:
         raise TfgraphError(f"cannot read weights: {cause.strerror}", where) from cause
     except (ValueError, TypeError, KeyError, RecursionError) as cause:

@@ -1,0 +1,140 @@
+"""Loading an artifact reads the files that its manifest lists, and runs no code of it but the object
+files whose bytes were hashed. Python's audit events tell, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.artifacts import edit_manifest, python
+
+import tfgraph
+from tfgraph.errors import TfgraphError
+from tfgraph.runtime import format as layout
+from tfgraph.runtime.jit import NO_COMPILER
+
+WATCH = """
+import json, sys
+from pathlib import Path
+seen = []
+STARTS = ("subprocess.", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork",
+          "pickle.", "socket.connect")
+def hook(event, args):
+    if event == "open":
+        seen.append([event, str(args[0]), str(args[1])])
+    elif event in ("exec", "compile", "import", "ctypes.dlopen"):
+        name = args[0] if event == "ctypes.dlopen" else args[-1 if event == "exec" else 1]
+        seen.append([event, str(getattr(name, "co_filename", name)), ""])
+    elif event.startswith(STARTS):
+        seen.append([event, str(args[0]), ""])
+import tfgraph.runtime.model, numpy  # what Python itself compiles and reads is not meant
+sys.addaudithook(hook)
+model = tfgraph.load(sys.argv[1])
+outputs = model(**model.example({"batch": 1, "seq": 3}))
+maps = [line.split(None, 5) for line in Path("/proc/self/maps").read_text().splitlines()]
+runs = [m[5] for m in maps if len(m) == 6 and "x" in m[1]]
+print(json.dumps({"seen": seen, "runs": runs, "outputs": sorted(outputs)}))
+"""
+WATCHED = ("open", "exec", "compile", "import", "ctypes.dlopen")
+DECOYS = ("numpy.py", "tvm_ffi.py", "sitecustomize.py", "kernels/9.o", layout.SHARED, "plugin.py")
+
+
+@pytest.fixture(scope="module")
+def watched(
+    artifact: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """An artifact that was loaded and called, its folder being the current one, with code beside
+    its own that nobody may touch; and what happened."""
+    folder = tmp_path_factory.mktemp("watched") / "w.tfgraph"
+    edit_manifest(artifact, folder)
+    for name in DECOYS:
+        (folder / name).write_text("raise SystemExit('this must not run')")
+    script = folder.parent / "script.py"
+    script.write_text(WATCH)
+    done = python(str(script), str(folder), cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def inside(folder: Path, name: str) -> bool:
+    """Whether it is a file of the artifact, which the current folder was."""
+    path = folder / name
+    return path.is_file() and path.resolve().is_relative_to(folder.resolve())
+
+
+def test_the_files_of_the_manifest_are_read_and_no_other(
+    watched: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, found = watched
+    assert found["outputs"] == ["decoded", "hidden", "logits"]
+    opened = {name for event, name, _ in found["seen"] if event == "open" and inside(folder, name)}
+    listed = layout.read_manifest(folder)["files"]
+    assert opened == {str(folder / name) for name in (layout.MANIFEST, *listed)}
+    modes = {mode for event, name, mode in found["seen"] if event == "open" and inside(folder, name)}
+    assert modes <= {"rb", "r", "None"}
+
+
+def test_no_code_in_it_is_run_by_name(watched: tuple[Path, dict[str, Any]]) -> None:
+    folder, found = watched
+    ran = [(e, n) for e, n, _ in found["seen"] if e != "open" and inside(folder, n)]
+    assert ran == []
+    assert [name for name in found["runs"] if inside(folder, name)] == []
+
+
+def test_no_process_is_started_nothing_unpickled_nothing_connected(
+    watched: tuple[Path, dict[str, Any]],
+) -> None:
+    """The linker's library starts a compiler, if it is there: it is told of one that cannot be."""
+    seen = {(e, n) for e, n, _ in watched[1]["seen"] if e not in WATCHED}
+    assert seen == {("subprocess.Popen", NO_COMPILER)}
+    assert NO_COMPILER.startswith(os.devnull + "/")
+
+
+def test_code_outside_is_refused_though_its_hash_is_right(artifact: Path, tmp_path: Path) -> None:
+    files = json.loads((artifact / layout.MANIFEST).read_text())["files"]
+    name = next(name for name in files if name.endswith(".o"))
+    (tmp_path / "m.o").write_bytes((artifact / name).read_bytes())
+    for place in ("../m.o", str(tmp_path / "m.o"), "kernels/../../m.o"):
+        changed = {**files, place: files[name]}
+        folder = edit_manifest(artifact, tmp_path / f"{len(place)}.tfgraph", files=changed)
+        with pytest.raises(TfgraphError, match="which is not in the folder"):
+            tfgraph.load(folder)
+
+
+def test_bytes_that_are_no_code_are_told(artifact: Path, tmp_path: Path) -> None:
+    files = json.loads((artifact / layout.MANIFEST).read_text())["files"]
+    name = next(name for name in files if name.endswith(".o"))
+    folder = edit_manifest(artifact, tmp_path / "bad.tfgraph")
+    (folder / name).write_bytes(b"no code" * 50)
+    files[name] = layout.file_hash(folder / name)
+    edit_manifest(folder, folder, files=files)
+    with pytest.raises(TfgraphError, match="model 'small' cannot be linked: "):
+        tfgraph.load(folder)
+
+
+def test_weights_are_as_large_as_the_code_was_compiled_for(artifact: Path, tmp_path: Path) -> None:
+    """Else kernels would read beyond them: hashed or not, of the right hash or not."""
+    whole = (artifact / layout.WEIGHTS).read_bytes()
+    length = int.from_bytes(whole[:8], "little")
+    header = json.loads(whole[8 : 8 + length])
+    name = next(n for n, entry in header.items() if entry["shape"] == [90, 32])
+    for i, change in enumerate(
+        (
+            {"shape": [45, 32], "data_offsets": [0, 45 * 32 * 4]},
+            {"shape": [32, 90]},
+            {"dtype": "I32"},
+            None,
+        )
+    ):
+        changed = {n: e for n, e in header.items() if n != name}
+        changed |= {} if change is None else {name: {**header[name], **change}}
+        text = json.dumps(changed).encode().ljust(length)
+        folder = edit_manifest(artifact, tmp_path / f"{i}.tfgraph")
+        (folder / layout.WEIGHTS).write_bytes(
+            len(text).to_bytes(8, "little") + text + whole[8 + length :]
+        )
+        with pytest.raises(TfgraphError, match=rf"'{name}' is missing, or not float32\[90, 32\]"):
+            tfgraph.load(folder, verify_weights=False)
