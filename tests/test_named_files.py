@@ -1,5 +1,5 @@
-"""Files that a user's file names: one that would not end or would keep who reads it waiting, or that
-is too large, is refused at once, in every reader."""
+"""Files that a user's file names: one that would not end, that would keep who reads it waiting, or
+that is too large, is refused at once, in every reader."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from heapq import nlargest
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -126,7 +126,11 @@ def _close(word: str, names: Sequence[str]) -> list[str]:
 
 def _shared_ends(a: str, b: str) -> int:
     """How many letters two names begin and end with alike."""
-    return len(commonprefix([a, b])) + len(commonprefix([a[::-1], b[::-1]]))
+
+    def front(pairs: Iterable[tuple[str, str]]) -> int:
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+    return front(zip(a, b, strict=False)) + front(zip(a[::-1], b[::-1], strict=False))
 
 
 def _render_all(error: TfgraphError, word: str) -> str:

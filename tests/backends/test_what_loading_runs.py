@@ -1,5 +1,5 @@
-"""Loading an artifact reads the files that its manifest lists, and runs no code of it but the object
-files whose bytes were hashed. Python's audit events tell, in a process of their own."""
+"""Loading an artifact reads the files that its manifest lists, and runs no code of it but the
+object files whose bytes were hashed. Python's audit events tell, in a process of their own."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ def test_the_files_of_the_manifest_are_read_and_no_other(
 ) -> None:
     folder, found = watched
     assert found["outputs"] == ["decoded", "hidden", "logits"]
-    opened = {name for event, name, _ in found["seen"] if event == "open" and inside(folder, name)}
+    opens = [(n, mode) for event, n, mode in found["seen"] if event == "open" and inside(folder, n)]
     listed = layout.read_manifest(folder)["files"]
-    assert opened == {str(folder / name) for name in (layout.MANIFEST, *listed)}
-    modes = {mode for event, name, mode in found["seen"] if event == "open" and inside(folder, name)}
-    assert modes <= {"rb", "r", "None"}
+    files = {str(folder / name) for name in (layout.MANIFEST, *listed)}
+    assert {name for name, _ in opens} == files
+    assert {mode for _, mode in opens} <= {"rb", "r", "None"}
 
 
 def test_no_code_in_it_is_run_by_name(watched: tuple[Path, dict[str, Any]]) -> None:

@@ -10,6 +10,7 @@ from helpers.mistakes import FREE, SMALL, errors_of
 
 from tfgraph.errors import TfgraphError, render
 from tfgraph.model import read_model
+from tfgraph.model.read import MOST_ERRORS
 
 GOOD = (Path(__file__).parents[2] / "examples" / "encoder.yaml").read_text("utf-8")
 
@@ -286,3 +287,23 @@ def test_null_is_written_to_mean_the_default(tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path, name: str) -> None:
     with pytest.raises(TfgraphError, match=r"cannot read the model: (no such file|a folder)"):
         read_model(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "first"),
+    [
+        (SMALL + "width: 9\n" * 300, "3:1: width: duplicate key"),
+        (SMALL + "".join(f"width{i}: 9\n" for i in range(300)), "3:1: width0: unknown key"),
+        (
+            FREE
+            + "outputs: {y: x}\nnodes:\n"
+            + "".join(f"  a{i}: neg(b{i})\n" for i in range(300)),
+            "5:11: 'b0' is not defined",
+        ),
+    ],
+)
+def test_of_very_many_errors_the_first_are_told(tmp_path: Path, content: str, first: str) -> None:
+    found = errors_of(tmp_path, content)
+    assert found[0] == first
+    assert len(found) == MOST_ERRORS + 1
+    assert found[-1] == "0:0: and 100 more"

@@ -47,7 +47,7 @@ def test_truncated(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x", "n_y", "Relu", "sizes", "note", "w"])
 def test_a_name_that_is_no_text(tmp_path: Path, name: str) -> None:
-    """Of a value, a node, an operator, a size, a place in another file, a tensor in an attribute."""
+    """Of a value, a node, an operator, a size, a key of external data, an attribute's tensor."""
     nodes = [node("Relu", "x", "y"), node("Constant", "", "c", value=numpy_helper.from_array(
         np.zeros(3, np.float32), "w"))]  # fmt: skip
     path = save(tmp_path / "m.onnx", nodes, {"x": ("f32", ["sizes"])}, ["y", "c"])
@@ -106,6 +106,21 @@ def test_absurd_sizes(tmp_path: Path) -> None:
 
     said = error(changed(tmp_path, initializer))
     assert "the initialiser 'w' has 16 bytes, expected 4398046511104" in said
+
+
+def test_sizes_that_nodes_would_be_made_for(tmp_path: Path) -> None:
+    """A kernel, a number of results, a depth: none is counted up to."""
+    path, x = tmp_path / "m.onnx", {"x": ("f32", [1, 1, 3])}
+    wide = {**x, "w": ("f32", [1, 1, 2**31])}
+    said = error(save(path, [node("ConvTranspose", "x w", "y")], wide, ["y"]))
+    assert "ConvTranspose 'n_y'" in said
+    assert "it would take too many nodes" in said
+    said = error(save(path, [node("Split", "x", "y z", num_outputs=2**40)], x, ["y"]))
+    assert "num_outputs is 1099511627776, and it has 2 results" in said
+    inputs = {"i": np.array(1), "d": np.array(2**40), "v": np.array([0.0, 1.0], np.float32)}
+    path = save(path, [node("OneHot", "i d v", "y")], x, ["y"], inputs)
+    (output,) = import_onnx(path)[0].outputs
+    assert str(output.value.type) == "f32[1099511627776]"
 
 
 def test_attributes(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ Exits with 1 if there are findings. One process runs at a time.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -56,7 +57,8 @@ def parent(target: str, given: argparse.Namespace) -> int:
         command += [str(corpus), str(folder), str(given.seconds), str(given.seed)]
         log = folder / "log"
         with log.open("wb") as out:
-            code = subprocess.run(command, stdout=out, stderr=out, check=False).returncode
+            env = {**os.environ, "TMPDIR": made}  # the child ends without cleaning up
+            code = subprocess.run(command, env=env, stdout=out, stderr=out, check=False).returncode
     told = log.read_text("utf-8", "replace")
     stats = [tuple(map(int, m)) for m in _STAT.findall(told)]
     found = [p for p in sorted(folder.iterdir()) if p.suffix == ".txt" or p.name.startswith("cras")]

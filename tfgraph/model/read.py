@@ -55,8 +55,8 @@ class Place:
 class Document:
     """The data of a file, the place of each path in it, and the mistakes found while reading.
 
-    `empty` are the paths where nothing stands, as in `layers:`, which reads as None; `untold` counts
-    mistakes that are not among the errors.
+    `empty` are the paths where nothing stands, as in `layers:`, which reads as None; `untold` is
+    how many mistakes are not among the errors.
     """
 
     file: str
@@ -80,8 +80,8 @@ class Document:
         return nearest(word, known) if len(self.errors) < MOST_HINTS else None
 
     def raise_errors(self) -> None:
-        """Raise all mistakes as one error, in the order of the file, of very many the first; nothing
-        if there is none."""
+        """Raise all mistakes as one error, in the order of the file, of very many the first;
+        nothing if there is none."""
         ordered = sorted(self.errors, key=_order)
         if ordered:
             first, *rest = ordered[:MOST_ERRORS]

@@ -186,14 +186,14 @@ def read_file(path: str | Path) -> File:
 def _check_texts(message: Any) -> None:
     """Raise TfgraphError for a name that is no text: protobuf gives the bytes of one that is not in
     UTF-8, where all else here expects a str."""
-    for field, value in message.ListFields():
-        if field.type == field.TYPE_MESSAGE:
+    for kind, value in message.ListFields():
+        if kind.type == kind.TYPE_MESSAGE:
             for inner in (value,) if hasattr(value, "ListFields") else value:
                 _check_texts(inner)
-        elif field.type == field.TYPE_STRING:
+        elif kind.type == kind.TYPE_STRING:
             for text in (value,) if isinstance(value, str | bytes) else value:
                 if not isinstance(text, str):
-                    what = f"the field '{field.name}' of a {type(message).__name__}"
+                    what = f"the field '{kind.name}' of a {type(message).__name__}"
                     raise TfgraphError(f"{what} is not text in UTF-8: {text!r:.60}", hint=_HINT)
 
 

@@ -41,6 +41,7 @@ NDArray = np.ndarray[Any, Any]
 
 log = logging.getLogger("tfgraph")
 _MOST_SYMBOLS = 200
+_MOST_NODES = 10_000  # that one of the file becomes
 _SHOWN = 20  # errors of one file
 _HINT = "a plugin adds an operator: see tfgraph.onnx.translates"
 
@@ -308,7 +309,10 @@ class Importer:
             inputs = [self._read(name) for name in node.input]
             attributes = site.attributes()
             label = node.name or next(iter(node.output), node.op_type)
-            with self._builder.at(Location(f"{self.file.path}:{label}")):
+            with (
+                self._builder.at(Location(f"{self.file.path}:{label}")),
+                self._builder.at_most(_MOST_NODES),
+            ):
                 results = translator(site, inputs, attributes)
         except TfgraphError as error:
             told = str(site) in error.message

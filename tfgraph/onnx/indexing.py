@@ -10,7 +10,7 @@ from tfgraph import ops
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, DType, Exact, as_dim
 from tfgraph.onnx.file import Stored
-from tfgraph.onnx.known import Known, known
+from tfgraph.onnx.known import LONGEST, Known, known
 from tfgraph.onnx.ranges import range_of
 from tfgraph.onnx.registry import translates
 from tfgraph.onnx.shapes import axis_of
@@ -132,7 +132,8 @@ def _one_hot(at: Site, indices: Tensor, depth: Tensor, values: Tensor, /, *, axi
     (number,) = at.numbers(depth, "the depth")
     count = as_dim(int(float(number)) if isinstance(number, Exact) else number)
     one, both = at.known(indices), at.known(values)
-    if one is not None and one.data.size == 1 and both is not None and count.is_const:
+    short = count.is_const and int(count) <= LONGEST
+    if one is not None and one.data.size == 1 and both is not None and short:
         place = int(as_dim(one.scalar)) % int(count)
         off, on = both.data
         row = known(both.dtype, [on if i == place else off for i in range(int(count))])

@@ -3,6 +3,7 @@ registry, ops, ir, errors."""
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -35,14 +36,14 @@ def _split(
     if lengths is not None:
         sizes = at.dims(lengths, "the lengths")
     else:
-        count = num_outputs or at.results
+        count = at.results
+        if num_outputs not in (None, count):
+            raise TfgraphError(f"num_outputs is {num_outputs}, and it has {count} results")
         each = -(-whole // count)
         sizes = (*[each] * (count - 1), whole - each * (count - 1))
-    total = sum(sizes, start=as_dim(0))
-    at.require_equal(whole, total, "the lengths do not add up")
-    starts = [sum(sizes[:i], start=as_dim(0)) for i in range(len(sizes))]
-    pieces = (window(at, x, axis, a, a + n) for a, n in zip(starts, sizes, strict=True))
-    return tuple(pieces)
+    places = list(accumulate(sizes, initial=as_dim(0)))
+    at.require_equal(whole, places[-1], "the lengths do not add up")
+    return tuple(window(at, x, axis, start, stop) for start, stop in pairwise(places))
 
 
 @translates("Split")

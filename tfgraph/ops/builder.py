@@ -73,6 +73,7 @@ class Builder:
         self._inputs: list[Input] = []
         self._params: dict[str, Param] = {}
         self.nodes: list[Node] = []
+        self._most: int | None = None
         self._results = 0  # of all nodes
         self._outputs: list[Output] = []
         self._symbols: dict[str, Symbol] = {}
@@ -223,6 +224,15 @@ class Builder:
         finally:
             self._location = previous
 
+    @contextlib.contextmanager
+    def at_most(self, count: int) -> Generator[None]:
+        """Raises TfgraphError inside the block for more nodes than that."""
+        previous, self._most = self._most, len(self.nodes) + count
+        try:
+            yield
+        finally:
+            self._most = previous
+
     def apply(self, name: str, *operands: Any, **attrs: Any) -> Any:
         """Add a node by the op's name; returns its result, or a tuple of several."""
         with Blame():
@@ -234,6 +244,8 @@ class Builder:
         """Add a node; returns its result, or a tuple of several. Raises TfgraphError at the user's
         line."""
         here = self.here()
+        if self._most is not None and len(self.nodes) >= self._most:
+            raise TfgraphError("it would take too many nodes", here)
         try:
             plain = tuple(map_traced(o, self._value) for o in operands)
             types = definition.node_types([map_traced(o, _type_of) for o in operands], attrs)
