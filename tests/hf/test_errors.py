@@ -42,7 +42,10 @@ def test_no_config(tmp_path: Path) -> None:
         ("[" * 100_000, "config.json: error: not JSON: maximum recursion depth exceeded"),
         ("{}", "config.json: error: model_type is missing"),
         (b'{"model_type": "\xff"}', "config.json: error: not JSON: 'utf-8' codec can't decode"),
-        (b" " * 5_000_000, "config.json: error: config.json has more than 4000000 bytes"),
+        (
+            b" " * 5_000_000,
+            "config.json: error: cannot read config.json: it has 5000000 bytes; at most 4000000 are",
+        ),
     ],
     ids=["not JSON", "a list", "too deep", "empty", "not UTF-8", "too large"],
 )
