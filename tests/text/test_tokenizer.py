@@ -107,6 +107,13 @@ def test_what_is_no_tokenizer_or_no_text() -> None:
         opened(byte_level()).encode("\udcff")
 
 
+def test_a_letter_that_it_has_no_token_for() -> None:
+    made = Tokenizer(b'{"model": {"vocab": [["a", 0.0]]}}', "t.json")  # a unigram without [UNK]
+    assert made.encode("a") == [0]
+    with pytest.raises(TfgraphError, match=r"t\.json: tokenizers cannot encode 'ab': .*unknown"):
+        made.encode("ab")
+
+
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     data = byte_level().to_str().encode()
     monkeypatch.setitem(sys.modules, "tokenizers", None)

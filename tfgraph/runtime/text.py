@@ -101,6 +101,9 @@ class Tokenizer:
             return self._by_limit[limit].encode(text, add_special_tokens=special)
         except TypeError:
             raise TfgraphError(f"expected a text of Unicode, got {text!r:.60}") from None
+        except Exception as cause:  # such as for a letter that it has no token for
+            what = f"{self._where}: tokenizers cannot encode {text!r:.60}: {cause}"
+            raise TfgraphError(what) from cause
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens, special ones left out."""
