@@ -56,7 +56,7 @@ def test_every_node_of_a_file_is_compared(witness: str) -> None:
     assert found.imported is not None
     assert found.imported.witness == witness
     assert found.imported.compared > 0.8 * found.imported.of
-    assert [s.name for s in found.steps][:2] == ["simplify", "cse"]
+    assert [s.name for s in found.steps][:2] == ["recover-constants", "recover-rotary-parts"]
 
 
 def test_a_witness_is_no_target() -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.import_check import ImportReport, check_import
 from tfgraph.api.source import Opened, open_source
 from tfgraph.api.wrong_pass import Reference, Step, as_divergence, steps
 from tfgraph.backends.base import WITNESSES, constraints_of, input_ports, symbol_ranges
@@ -25,6 +24,7 @@ from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
     from tfgraph.api.comparison import Divergence
+    from tfgraph.api.import_check import ImportReport
     from tfgraph.api.source import Source
     from tfgraph.backends.base import Weights
 
@@ -131,6 +131,8 @@ def _imported(
     it."""
     if opened.onnx is None:
         return None
+    from tfgraph.api.import_check import check_import  # needs onnx, as the file did
+
     names = (witness,) if witness else tuple(WITNESSES)
     for name in names[:-1]:
         try:

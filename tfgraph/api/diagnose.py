@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from tfgraph.api.comparison import Divergence, Reproduction
 from tfgraph.api.differ import apart
-from tfgraph.api.import_check import check_import
 from tfgraph.api.replay import Isolated, isolated_failures
 from tfgraph.api.stored import wrong_weights
 from tfgraph.api.wrong_pass import Reference, first_wrong_pass
@@ -36,6 +35,8 @@ def diagnose(
     intermediate values, and `outputs` those of the outputs that exceed their bounds; None where
     nothing is wrong that was looked at, and no output is."""
     if side.original is not None:
+        from tfgraph.api.import_check import check_import  # needs onnx, as the file did
+
         given = side.weights, side.feeds, side.sizes
         return check_import(side.original, side.name, graph, *given).first
     made = Reference(graph, side.weights, side.feeds, side.sizes)

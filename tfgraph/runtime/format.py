@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.files import open_file
-from tfgraph.runtime.manifest import problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -96,6 +95,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"{path}: format {version}; this tfgraph reads format {VERSION}",
             hint=_other_version(folder, manifest, version),
         )
+    from tfgraph.runtime.manifest import problem  # needs numpy, as names of files do not
+
     wrong = problem(manifest)
     if wrong is not None:
         raise TfgraphError(f"{path}: damaged: {wrong}", hint=_REBUILD)
