@@ -21,7 +21,6 @@ from tfgraph.api.part import kernels, untold
 from tfgraph.api.replay import Replay
 from tfgraph.backends.base import WITNESSES, Executable, Target, find_backend
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.backends.original import OriginalFile
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph, Output
 from tfgraph.passes import Pass, parse_pipeline
@@ -165,6 +164,8 @@ def open_side(
             graph, ran = fused.compiled, parse_pipeline(pipeline)
         if target.name in WITNESSES and opened.onnx is not None:
             original = opened.onnx
+            from tfgraph.backends.original import OriginalFile  # needs onnx, as the file did
+
             executable = OriginalFile(graph, original, target.name)
         else:
             executable = backend.compile(graph, weights, target)
