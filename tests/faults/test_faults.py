@@ -38,6 +38,7 @@ def test_a_rule_a_node_and_a_weight_are_named(number: int, monkeypatch: pytest.M
     assert planted.right(found), f"{planted}\n{found}"
 
 
+@pytest.mark.long
 def test_a_kernel_is_named_and_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
