@@ -14,7 +14,7 @@ from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tvm.cpu.backend import CpuBackend
 from tfgraph.ir import rsqrt
-from tfgraph.rounding import apart, isolated_bounds
+from tfgraph.rounding import isolated_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,19 +143,6 @@ def test_what_may_come_out_either_way_has_no_bound() -> None:
     assert bounds["unsure"].tolist() == [0, 2, 0]  # x or -x
     assert bounds["near"].tolist() == [0, 0, 0]
     assert np.isinf(bounds["quotient"]).tolist() == [False, True, False]
-
-
-def test_a_graph_taken_apart_runs_each_node_on_given_inputs() -> None:
-    with ops.graph("chain") as g:
-        x, w = g.input("x", "f32", "n", 4), g.param("w", "f32", 4)
-        y = ops.mul(x, ops.neg(w))
-        g.output("out", ops.exp(y))
-    graph = apart(g.build())
-    x_, w_ = np.ones((2, 4), np.float32), np.arange(4, dtype=np.float32)
-    made = NumpyExecutable(graph, {"w": w_})(**{x.value.name: x_, y.value.name: 0 * x_})
-    product, exponential = made.values()
-    assert np.array_equal(product, x_ * -w_)
-    assert np.array_equal(exponential, np.ones((2, 4)))
 
 
 def test_a_divisor_that_overflows_makes_nothing_of_a_tiny_quotient() -> None:

@@ -3,18 +3,19 @@
 Softmax over scores that are all the least number is the mean; over scores that are all minus
 infinity it is zeros (`recover-masks`). So a graph and what the passes made of it differ there, and
 in whatever depends on such a row: there, and nowhere else, the graph after the passes says what is
-right. May import: ops, ir.
+right. May import: float64, ops, ir.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.ops import FloatArray, evaluate, in_float64
+from tfgraph.api.float64 import Disturbed, outputs_in_float64
+from tfgraph.ops import FloatArray
 
 if TYPE_CHECKING:
     from tfgraph.backends.base import Weights
@@ -34,8 +35,9 @@ def settle_empty_rows(
 
     An element depends on such rows if it changes when they are other numbers than zeros.
     """
-    zeros = _outputs(compiled, weights, inputs, sizes, FloatArray)
-    others = _outputs(compiled, weights, inputs, sizes, _Stirred)
+    nothing = np.zeros(())
+    zeros = outputs_in_float64(compiled, weights, inputs, sizes, FloatArray(nothing))
+    others = outputs_in_float64(compiled, weights, inputs, sizes, _Stirred(nothing))
     made, rows = dict[str, NDArray](), 0
     for name, array in reference.items():
         a, b = zeros[name], others[name]
@@ -70,50 +72,16 @@ def as_written(
     return made, rows
 
 
-def _outputs(
-    graph: Graph,
-    weights: Weights,
-    inputs: Arrays,
-    sizes: Mapping[str, int],
-    domain: type[FloatArray],
-) -> dict[str, NDArray]:
-    given = dict(inputs) | {p.value.name: weights[p.value.name] for p in graph.params}
-    arrays = {
-        name: domain(array.astype(np.float64) if _is_float(array) else array)
-        for name, array in given.items()
-    }
-    wanted = {v.name for v in graph.output_values}
-    found = {name: array.data for name, array in arrays.items() if name in wanted}
-    with np.errstate(all="ignore"):
-        for node, results in evaluate(in_float64(graph), arrays, sizes, domain(np.zeros(()))):
-            found |= {v.name: r.data for v, r in zip(node.outputs, results, strict=True)}
-            found = {name: array for name, array in found.items() if name in wanted}
-    return {o.name: found[o.value.name] for o in graph.outputs}
-
-
 @dataclass(frozen=True, eq=False)
-class _Stirred(FloatArray):
+class _Stirred(Disturbed):
     """An array in whose ops a row with no allowed key has weights that are not zero."""
 
-    def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """The body of an op in float64; of a composite op, each op in its body so."""
-        inner = _Stirred if definition.kind == "composite" else FloatArray
-
-        def given(x: Any) -> Any:
-            if isinstance(x, FloatArray):
-                return inner(x.data)
-            return x.map(given) if hasattr(x, "map") else x
-
-        result: Any = definition.body(*map(given, operands), **attrs)
-        if isinstance(result, tuple):
-            return tuple(_Stirred(r.data) for r in cast("tuple[FloatArray, ...]", result))
-        data: NDArray = result.data
-        if definition.name == "softmax":
-            empty: Any = operands[0].empty(attrs["axis"]).data
-            weights = np.random.default_rng(0).random(data.size).reshape(data.shape) + 0.5
-            data = np.where(empty, weights, data)
-        return _Stirred(data)
-
-
-def _is_float(array: NDArray) -> bool:
-    return array.dtype.kind == "f" or str(array.dtype) == "bfloat16"
+    def result(
+        self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any], data: NDArray
+    ) -> NDArray:
+        """Some numbers in the empty rows of a softmax."""
+        if definition.name != "softmax":
+            return data
+        empty: Any = operands[0].empty(attrs["axis"]).data
+        weights = np.random.default_rng(0).random(data.size).reshape(data.shape) + 0.5
+        return np.where(empty, weights, data)

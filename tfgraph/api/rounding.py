@@ -4,22 +4,21 @@ The exact result is computed, in float64 throughout with nothing rounded, and ho
 every op reads operands that are a rounding error away. A kernel is backward stable if its result is
 the exact one of such operands (Higham, Accuracy and Stability of Numerical Algorithms, 2002,
 section 1.5): a right backend's error is of that size, and a wrong one's is not. May import:
-part, backends, ops, ir.
+float64, backends.rounding, ops, ir.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.part import untold
-from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.api.float64 import Disturbed, is_float, outputs_in_float64
 from tfgraph.backends.rounding import UNITS
-from tfgraph.ops import FloatArray, evaluate, in_float64
+from tfgraph.ops import FloatArray
 
 if TYPE_CHECKING:
     from tfgraph.ir import Graph
@@ -52,11 +51,6 @@ class Honest:
     def ok(self) -> bool:
         """Whether the error is no worse than honest arithmetic makes it."""
         return self.error <= self.allowed + self.reference
-
-
-def is_float(array: NDArray) -> bool:
-    """Whether the elements are floats, of bfloat16 too."""
-    return str(array.dtype) in UNITS
 
 
 def against_float64(
@@ -104,16 +98,20 @@ class Float64:
     @cached_property
     def exact(self) -> NDArray:
         """The result."""
-        run = NumpyExecutable(self.graph, self.weights, exact=True)
-        (found,) = run(dims=untold(self.graph, self.sizes), **self._inputs).values()
-        return found
+        return self._in(FloatArray(np.zeros(())))
 
     @cached_property
     def moved(self) -> list[NDArray]:
         """What it becomes when every op reads operands that are a rounding error away."""
-        given = self._inputs | {p.value.name: self.weights[p.value.name] for p in self.graph.params}
-        with np.errstate(all="ignore"):
-            return [_moved(self.graph, given, self.sizes, seed) for seed in range(_RUNS)]
+        types = [v.type.dtype for v in self.graph.values()]
+        unit = max(UNITS[dtype.value] for dtype in types if dtype.is_float)
+        domains = [Moved(np.zeros(()), np.random.default_rng(i), unit) for i in range(_RUNS)]
+        return [self._in(domain).astype(np.float64) for domain in domains]
+
+    def _in(self, domain: FloatArray) -> NDArray:
+        given = self.weights, self._inputs, self.sizes
+        (found,) = outputs_in_float64(self.graph, *given, domain).values()
+        return found
 
     @property
     def _inputs(self) -> dict[str, NDArray]:
@@ -129,48 +127,15 @@ def _tiny(dtype: np.dtype[Any]) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Moved(FloatArray):
+class Moved(Disturbed):
     """An array whose ops read operands that are a rounding error away, and round nothing."""
 
-    rng: np.random.Generator | None = None
-    unit: float = 0.0
+    rng: np.random.Generator
+    unit: float
 
-    def apply(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """The body of a core op in float64; of a composite op, each op in its body so."""
-        composite = definition.kind == "composite"
-        kept = composite or definition.name in _KEPT
-
-        def move(x: Any) -> Any:
-            if not isinstance(x, FloatArray):
-                return x.map(move) if hasattr(x, "map") else x
-            data = x.data
-            if data.dtype.kind == "f" and not kept:
-                assert self.rng is not None
-                data = data * (1 + self.unit * self.rng.choice([-1, 1], data.shape))
-            return self._of(data) if composite else FloatArray(data)
-
-        with np.errstate(all="ignore"):
-            result = definition.body(*map(move, operands), **attrs)
-        if isinstance(result, tuple):
-            results = cast("tuple[FloatArray, ...]", result)
-            return tuple(self._of(r.data) for r in results)
-        return self._of(result.data)
-
-    def _of(self, data: NDArray) -> Moved:
-        return Moved(data, self.rng, self.unit)
-
-
-def _moved(graph: Graph, given: Arrays, sizes: Mapping[str, int], seed: int) -> NDArray:
-    """The graph's output in float64 with moved operands."""
-    rng = np.random.default_rng(seed)
-    unit = max(UNITS[v.type.dtype.value] for v in graph.values() if v.type.dtype.is_float)
-    arrays = {
-        name: Moved(a.astype(np.float64) if is_float(a) else a, rng, unit)
-        for name, a in given.items()
-    }
-    value = graph.outputs[0].value
-    found = {name: a.data for name, a in arrays.items() if name == value.name}
-    like = Moved(np.zeros(()), rng, unit)
-    for node, results in evaluate(in_float64(graph), arrays, sizes, like):
-        found |= {v.name: r.data for v, r in zip(node.outputs, results, strict=True) if v == value}
-    return np.asarray(found[value.name], np.float64)
+    def operand(self, definition: OpDef, data: NDArray) -> NDArray:
+        """Each element one rounding up or down."""
+        if data.dtype.kind != "f" or definition.name in _KEPT:
+            return data
+        moved: NDArray = data * (1 + self.unit * self.rng.choice([-1, 1], data.shape))
+        return moved

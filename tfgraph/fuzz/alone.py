@@ -1,25 +1,26 @@
 """Each kernel of a graph alone, on the reference's inputs, held to its isolated bound.
 
-May import: api, rounding, backends, passes, ir.
+May import: api, backends, passes, ir.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.bounds import Difference, difference
+from tfgraph.api.differ import isolated
 from tfgraph.api.fuse import fuse
 from tfgraph.api.part import untold
-from tfgraph.backends.base import Target, find_backend
+from tfgraph.api.replay import Replay
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.passes import DEFAULT_PIPELINE
-from tfgraph.rounding import apart, isolated_bounds
 
 if TYPE_CHECKING:
-    from tfgraph.backends.base import Weights
+    from tfgraph.api.bounds import Difference
+    from tfgraph.backends.base import Target, Weights
     from tfgraph.ir import Graph
 
 NDArray = np.ndarray[Any, Any]
@@ -32,16 +33,14 @@ def each_alone(
     """Of the graph after the passes, at each of the sizes with their inputs: the sizes, the op, and
     how each result differs, named for its value."""
     fused = fuse(graph, target, DEFAULT_PIPELINE).compiled
-    parts = apart(fused)
     reference = NumpyExecutable(fused, weights)
-    producer = {value.name: node for value, node in fused.producer.items()}
-    with find_backend(target.name).compile(parts, weights, target) as run:
+    with closing(Replay(fused, weights, target)) as replay:
         for sizes, arrays in feeds:
             traced = reference.trace(arrays, untold(graph, sizes))
             values = {value.name: array for value, _, array in traced}
-            given = {i.value.name: values[i.value.name] for i in parts.inputs}
-            got = run(dims=untold(parts, sizes), **given)
-            bounds = isolated_bounds(parts, weights, given, sizes, target)
-            for name, bound in bounds.items():
-                found = difference(name, values[name], got[name], bound)
-                yield sizes, producer[name].op, found
+            for i, kernel in enumerate(replay.kernels):
+                got = replay.run(i, values, sizes)
+                given = {name: values[name] for name in kernel.reads}
+                part = kernel.graph, weights, given, sizes
+                for found in isolated(*part, values, got, target.name) if got else ():
+                    yield sizes, kernel.node.op, found

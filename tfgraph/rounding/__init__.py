@@ -3,8 +3,7 @@
 May import: backends, ops, ir.
 """
 
-from tfgraph.rounding.apart import apart
 from tfgraph.rounding.isolated import isolated_bounds
 from tfgraph.rounding.statistical import Spread, end_to_end, spreads
 
-__all__ = ["Spread", "apart", "end_to_end", "isolated_bounds", "spreads"]
+__all__ = ["Spread", "end_to_end", "isolated_bounds", "spreads"]
