@@ -201,6 +201,19 @@ def line(size: Any, *shape: Any) -> Any:
     return ops.reshape(ops.iota(length=size), shape=shape)
 
 
+def same_where_each_row_sees_a_key(before: Graph, recovered: Graph) -> None:
+    """The values of both, of masks [3, 5] that allow the first key."""
+    ids = np.random.default_rng(0).integers(0, 2, (3, 5))
+    ids[:, 0] = 1
+    q, k = np.random.default_rng(1).standard_normal((2, 3, 2, 5, 4)).astype(np.float32)
+    given = {
+        i.value.name: {"q": q, "k": k}.get(i.value.name, ids).astype(i.value.type.dtype.value)
+        for i in recovered.inputs
+    }
+    a, b = (run_graph(graph, given)["y"] for graph in (before, recovered))
+    assert_close(b, a, length=8)
+
+
 def recovered_mask(make: Callable[[Any, Any, Any], Any], *sizes: Any, options: str = "") -> str:
     """The mask of softmax(scores + where(make(query, key, g), 0, -3e38))."""
     batch, n = sizes or ("batch", "seq")
@@ -212,14 +225,7 @@ def recovered_mask(make: Callable[[Any, Any, Any], Any], *sizes: Any, options: s
     (node,) = [n for n in graph.nodes if n.op == "mask"]
     assert reports[-1].count
     shown = str(node.operands[1])
-    ids = np.random.default_rng(0).integers(0, 2, (3, 5))
-    ids[:, 0] = 1  # each row sees a key
-    q, k = np.random.default_rng(1).standard_normal((2, 3, 2, 5, 4)).astype(np.float32)
-    given = {i.value.name: {"q": q, "k": k}.get(i.value.name, ids) for i in graph.inputs}
-    given = {n: a.astype(g.value.type.dtype.value) for (n, a), g in zip(
-        given.items(), graph.inputs, strict=True)}  # fmt: skip
-    a, b = (run_graph(item, given)["y"] for item in (g.build(), graph))
-    assert_close(b, a, length=8)
+    same_where_each_row_sees_a_key(g.build(), graph)
     return shown
 
 
@@ -322,14 +328,7 @@ def test_the_mask_of_a_decoder(keep: Any, mask: str) -> None:
     graph, _ = after(g.build(), "simplify,cse,recover-masks")
     (node,) = [n for n in graph.nodes if n.op == "mask"]
     assert str(node.operands[1]).startswith(mask)
-    ids = np.random.default_rng(0).integers(0, 2, (3, 5))
-    ids[:, 0] = 1  # each row sees a key
-    q, k = np.random.default_rng(1).standard_normal((2, 3, 2, 5, 4)).astype(np.float32)
-    given = {i.value.name: {"q": q, "k": k}.get(i.value.name, ids) for i in graph.inputs}
-    given = {n: a.astype(i.value.type.dtype.value) for (n, a), i in zip(
-        given.items(), graph.inputs, strict=True)}  # fmt: skip
-    a, b = (run_graph(item, given)["y"] for item in (g.build(), graph))
-    assert_close(b, a, length=8)
+    same_where_each_row_sees_a_key(g.build(), graph)
 
 
 @pytest.mark.parametrize("otherwise", [0, 1])

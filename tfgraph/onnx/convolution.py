@@ -33,12 +33,8 @@ def _conv(
 ) -> Any:
     """A sum over the places of the kernel: of the input there, a step apart, times the weights."""
     value, w = at.tensor(x), at.tensor(weight)
-    rank = len(value.shape) - 2
-    if rank < 1 or len(w.shape) != rank + 2 or not all(n.is_const for n in w.shape):
-        raise TfgraphError(f"expected [batch, channels, ...] and weights, got {value.type}")
-    kernel = tuple(int(n) for n in w.shape[2:])
-    if kernel_shape is not None and tuple(kernel_shape) != kernel:
-        raise TfgraphError(f"kernel_shape is {list(kernel_shape)}, but weights are {w.type}")
+    kernel = _kernel(value, w, kernel_shape)
+    rank = len(kernel)
     steps, gaps = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     batch, channels, *spatial = value.shape
     at.require_equal(channels, w.shape[1] * group, "channels of input and weights")
@@ -57,6 +53,18 @@ def _conv(
     if bias is None:
         return y
     return y + ops.reshape(at.tensor(bias), shape=(1, out, *[1] * rank))
+
+
+def _kernel(value: Any, weight: Any, declared: Any) -> tuple[int, ...]:
+    """The sizes of the kernel, which the weights have behind their two axes of channels. Raises
+    TfgraphError where ranks do not fit, sizes are symbolic, or the node declares others."""
+    fixed = all(n.is_const for n in weight.shape)
+    if len(value.shape) < 3 or len(weight.shape) != len(value.shape) or not fixed:
+        raise TfgraphError(f"expected [batch, channels, ...] and weights, got {value.type}")
+    kernel = tuple(int(n) for n in weight.shape[2:])
+    if declared is not None and tuple(declared) != kernel:
+        raise TfgraphError(f"kernel_shape is {list(declared)}, but weights are {weight.type}")
+    return kernel
 
 
 def _count(sizes: tuple[int, ...]) -> int:
@@ -155,12 +163,8 @@ def _conv_transpose(
 ) -> Any:
     """Each place of the input adds its product with the kernel to the result, `strides` apart."""
     value, w = at.tensor(x), at.tensor(weight)
-    rank = len(value.shape) - 2
-    if rank < 1 or len(w.shape) != rank + 2 or not all(n.is_const for n in w.shape):
-        raise TfgraphError(f"expected [batch, channels, ...] and weights, got {value.type}")
-    kernel = tuple(int(n) for n in w.shape[2:])
-    if kernel_shape is not None and tuple(kernel_shape) != kernel:
-        raise TfgraphError(f"kernel_shape is {list(kernel_shape)}, but weights are {w.type}")
+    kernel = _kernel(value, w, kernel_shape)
+    rank = len(kernel)
     steps, gaps = tuple(strides or (1,) * rank), tuple(dilations or (1,) * rank)
     batch, channels, *spatial = value.shape
     at.require_equal(channels, w.shape[0], "channels of input and weights")
