@@ -143,7 +143,7 @@ def verify(
         got = executable(dims=_extra(executable, sizes), **inputs)
         found = _differences(expected, got, allowed)
         if zeroed is not None and not all(d.ok for d in found.values()):
-            expected, rows = settle_empty_rows(expected, zeroed, weights, inputs, sizes)
+            expected, rows = settle_empty_rows(expected, zeroed, given, inputs, sizes)
             found = _differences(expected, got, allowed)
             empty_rows += rows
         apart = {values[n].name for n, d in found.items() if to_measure(d, values[n], after)}
