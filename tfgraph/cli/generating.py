@@ -173,7 +173,7 @@ def _require_one_prompt(request: Request) -> None:
     ways = {"--ids": request.ids, "--text": request.text, "--input": request.input}
     given = [option for option, value in ways.items() if value is not None]
     if len(given) != 1:
-        wrong = f"{' and '.join(given)} are both given" if given else "a prompt is missing"
+        wrong = f"{given[0]} and {given[1]} are both given" if given else "a prompt is missing"
         hint = "--ids 5,6,7, or --text of a model that has a tokenizer"
         raise TfgraphError(wrong, hint=hint)
 
