@@ -14,6 +14,7 @@ from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Dim, as_dim, product
 from tfgraph.ops.define import find_op
 from tfgraph.ops.trace import map_traced
+from tfgraph.runtime.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -225,14 +226,7 @@ def _table(head: str, lines: Iterable[Line]) -> list[str]:
             for amount in (line.weight_bytes, line.read_bytes, line.written_bytes)
         )
         rows.append([line.name or "other", counts[0], weights, counts[1], read, written])
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(
-            cell.rjust(width) if i else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
+    return columns(rows, right=range(1, len(rows[0])), indent=0)
 
 
 def _shown(amount: Amount, base: int, unit: str) -> str:

@@ -1,7 +1,6 @@
 """`bisect`: the first wrong step between a model and its compiled graph: importer and passes.
 
-May import: wrong_pass, comparison, import_check, source, backends, passes, runtime, weights, errors
-and ops.
+May import: wrong_pass, comparison, import_check, feeds, backends, passes, errors.
 """
 
 from __future__ import annotations
@@ -12,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.source import Opened, open_source
+from tfgraph.api.feeds import feed
+from tfgraph.api.source import Opened
 from tfgraph.api.wrong_pass import Reference, Step, as_divergence, steps
-from tfgraph.backends.base import WITNESSES, constraints_of, input_ports, symbol_ranges
+from tfgraph.backends.base import WITNESSES
 from tfgraph.errors import MissingTool
-from tfgraph.ops import verify
 from tfgraph.passes import parse_pipeline
-from tfgraph.runtime.examples import complete
-from tfgraph.runtime.inputs import check_dims
-from tfgraph.weights import Seeded
+from tfgraph.runtime.columns import columns
 
 if TYPE_CHECKING:
     from tfgraph.api.comparison import Divergence
@@ -70,13 +67,7 @@ class Bisection:
             numbers = ("", "") if d is None else (f"{d.max_abs:.2e}", f"{d.bound:.2e}")
             proof = "" if step.proof is None else str(step.proof)
             rows.append((step.name, *numbers, _verdict(step.culprit), proof))
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = [
-                cell.rjust(width) if i in (1, 2) else cell.ljust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            ]
-            lines.append(f"  {'  '.join(cells)}".rstrip())
+        lines += columns(rows, right=(1, 2))
         lines += [] if self.first is None else [str(self.first)]
         lines.append("every step is right" if self.ok else "WRONG")
         return "\n".join(lines)
@@ -102,15 +93,9 @@ def bisect(
     Of an ONNX file every node's translation is compared with `witness` first: `onnxruntime`, or
     `onnx-reference` where that is not installed. Raises TfgraphError, MissingTool.
     """
-    opened = open_source(source, weights)
+    fed = feed(source, weights, inputs, dims, seed)
+    opened, arrays, feeds, sizes = fed.opened, fed.weights, fed.feeds, fed.sizes
     graph = opened.graph
-    verify(graph)
-    arrays = Seeded(graph.params) if opened.weights is None else opened.weights
-    symbols = symbol_ranges(graph)
-    constraints = [str(c) for c in constraints_of(graph)]
-    feeds, sizes = complete(
-        input_ports(graph), symbols, constraints, inputs or {}, check_dims(dims, symbols), seed
-    )
     imported = _imported(opened, arrays, feeds, sizes, witness)
     if imported is not None and imported.first is not None:
         return Bisection(sizes, imported, (), imported.first)

@@ -18,6 +18,7 @@ import numpy as np
 from tfgraph.api.compile import compile
 from tfgraph.api.tokens import RANKED, TopTokens, top_tokens
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime.columns import columns
 from tfgraph.runtime.examples import complete
 from tfgraph.runtime.format import MANIFEST
 from tfgraph.runtime.inputs import check_dims, known_names
@@ -25,7 +26,7 @@ from tfgraph.runtime.model import load
 from tfgraph.runtime.runnable import Runnable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from tfgraph.api.source import Source
     from tfgraph.backends.base import Target
@@ -93,7 +94,7 @@ class Change:
             made = f"made up: {', '.join(self.made)}" if self.made else ""
             lines.append("; ".join(filter(None, (f"at {sizes}" if sizes else "", made))))
         head = ("output", "shape", "max abs", "mean abs", "relative", "cosine")
-        lines += _columns([head, *map(_line, self.outputs)], right=(2, 3, 4, 5))
+        lines += columns([head, *map(_line, self.outputs)], right=(2, 3, 4, 5))
         for output in self.outputs:
             if output.top:
                 lines += _top_lines(output)
@@ -237,16 +238,4 @@ def _top_lines(output: OutputChange) -> list[str]:
             rows.append((str(ends.row), at, str(a), str(b)) if i == 0 else ("", "", str(a), str(b)))
     more = len(output.top) - _ROWS
     rest = [f"  and {more} rows more"] if more > 0 else []
-    return [f"likeliest by {output.name}", *_columns(rows, (0, 1)), *rest]
-
-
-def _columns(rows: Sequence[Sequence[str]], right: Sequence[int]) -> list[str]:
-    """Rows as aligned lines."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        ("  " + "  ".join(
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )).rstrip()
-        for row in rows
-    ]  # fmt: skip
+    return [f"likeliest by {output.name}", *columns(rows, (0, 1)), *rest]

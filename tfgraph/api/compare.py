@@ -3,7 +3,7 @@
 Each backend runs what it compiled as it is: nothing is tapped. What its kernels give in between is
 replayed kernel by kernel (`replay`). Outputs beyond their bounds are judged by float64 (`blame`);
 for a backend that is worse than honest arithmetic `diagnose` finds out why. May import: blame,
-differ, comparison, diagnose, fuse, replay, side, source, backends, runtime, weights, errors.
+differ, comparison, diagnose, feeds, side, backends, ir, errors.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from tfgraph.api.blame import Judgement, judge
 from tfgraph.api.comparison import Comparison, Divergence, Origin
 from tfgraph.api.diagnose import diagnose
 from tfgraph.api.differ import Triple, carried
+from tfgraph.api.feeds import feed
 from tfgraph.api.side import Side, open_side, reference_values
-from tfgraph.api.source import open_source
-from tfgraph.backends.base import Target, Weights, constraints_of, input_ports, symbol_ranges
+from tfgraph.backends.base import Target, Weights
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph, Value
-from tfgraph.runtime.examples import complete
-from tfgraph.runtime.inputs import check_dims
-from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,14 +57,9 @@ def compare(
     """
     if len(backends) != 2:
         raise TfgraphError(f"compare takes two backends, got {len(backends)}")
-    opened = open_source(source, weights)
+    fed = feed(source, weights, inputs, dims, seed)
+    opened, arrays, feeds, sizes = fed.opened, fed.weights, fed.feeds, fed.sizes
     graph = opened.graph
-    arrays = Seeded(graph.params) if opened.weights is None else opened.weights
-    symbols = symbol_ranges(graph)
-    constraints = [str(c) for c in constraints_of(graph)]
-    feeds, sizes = complete(
-        input_ports(graph), symbols, constraints, inputs or {}, check_dims(dims, symbols), seed
-    )
     with ExitStack() as stack:
 
         def side(name: str, file: str | Path | None) -> Side:

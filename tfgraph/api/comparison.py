@@ -1,12 +1,14 @@
-"""What `compare` found, and how it prints. May import: blame, bounds, part."""
+"""What `compare` found, and how it prints. May import: blame, bounds, part, runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from tfgraph.runtime.columns import columns
 
 if TYPE_CHECKING:
     from tfgraph.api.blame import Judgement
@@ -136,7 +138,7 @@ class Comparison:
             origin = self.origins.get(label, Origin("", ""))
             numbers = f"{d.max_abs:.2e}", f"{d.bound:.2e}"
             rows.append((label, *numbers, self._verdict(label, d), origin.op, origin.place))
-        lines += _table(rows)
+        lines += columns(rows, right=(1, 2))
         if self.of:
             reasons = "".join(f"; {n} {why}" for why, n in self.left_out.items())
             lines.append(f"{len(self.intermediates)} of {self.of} intermediates compared{reasons}")
@@ -153,18 +155,6 @@ class Comparison:
         if d.ok:
             return "ok"
         return "honest" if self.ok or label in honest else f"differs at {list(d.worst_index)}"
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines: list[str] = []
-    for row in rows:
-        cells = [
-            cell.rjust(width) if i in (1, 2) else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(f"  {'  '.join(cells)}".rstrip())
-    return lines
 
 
 def _finite(number: float | None) -> float | None:

@@ -1,6 +1,6 @@
 """All that the command line prints: results on stdout, progress and notes on stderr, errors.
 
-May import: the standard library, tfgraph.errors; rich where progress is shown.
+May import: the standard library, runtime.columns, errors; rich where progress is shown.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tfgraph.errors import TfgraphError, render
+from tfgraph.runtime.columns import columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -177,21 +178,6 @@ class _LogHandler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         prefix = "" if record.levelno < logging.WARNING else f"{record.levelname.lower()}: "
         self._out.note(prefix + _printable(record.getMessage()))
-
-
-def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: int = 2) -> list[str]:
-    """Rows as aligned lines, two spaces between columns; the last column is not padded."""
-    if not rows:
-        return []
-    widths = [max(len(row[i]) for row in rows if i < len(row)) for i in range(max(map(len, rows)))]
-    lines: list[str] = []
-    for row in rows:
-        cells = [
-            cell.rjust(widths[i]) if i in right else cell.ljust(widths[i])
-            for i, cell in enumerate(row)
-        ]
-        lines.append((" " * indent + "  ".join(cells)).rstrip())
-    return lines
 
 
 def size(number: float) -> str:
