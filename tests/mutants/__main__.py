@@ -18,11 +18,13 @@ import tfgraph
 from mutants.child import ROOT, warm_up
 from mutants.edit import Mutant
 from mutants.generate import generate
+from mutants.memory import Memory
 from mutants.plan import TESTS, stages
 from mutants.run import Fate, Module, run_all
 from mutants.tree import File
 
 EQUIVALENTS = Path(__file__).with_name("equivalents.toml")
+MEMORY = ROOT / ".mutants.json"
 SHARE = 0.03
 """How many of all mutants may be said to be equivalent."""
 LEAST = 3
@@ -47,24 +49,31 @@ def main() -> int:
         for mutant in chosen:
             print(f"passes/{mutant.file}.py:{mutant.line}: {mutant.id}")
         return 0
-    unchanged = run_all(_baseline(modules), options.jobs, SECONDS)
+    memory = Memory.load(MEMORY)
+    unchanged = run_all(_baseline(modules), options.jobs, SECONDS, memory)
     if failed := [fate.by for fate in unchanged if fate.fate != "survived"]:
         print(f"mutants: tests fail without any: {', '.join(failed)}", file=sys.stderr)
         return 1
+    jobs = [(modules[m.file], m) for m in chosen]
     fates: list[Fate] = []
-    for fate in run_all(((modules[m.file], m) for m in chosen), options.jobs, SECONDS):
-        fates.append(fate)
-        if options.verbose and fate.mutant is not None:
-            print(f"{fate.fate} {fate.cpu:.1f} s {fate.mutant.id}: {fate.by}", flush=True)
-        elif sys.stderr.isatty():
-            print(f"\r{len(fates)} of {len(chosen)} mutants", end="", file=sys.stderr)
-        elif len(fates) % 200 == 0:
-            print(f"{len(fates)} of {len(chosen)} mutants", file=sys.stderr, flush=True)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    try:
+        for fate in run_all(jobs, options.jobs, SECONDS, memory):
+            fates.append(fate)
+            _progress(fate, len(fates), len(chosen), options.verbose)
+    finally:
+        memory.save()
     wrong = _report(modules, fates, equivalents, whole=len(chosen) == len(mutants))
     print(f"{time.monotonic() - start:.0f} s with {options.jobs} at once")
     return 1 if wrong else 0
+
+
+def _progress(fate: Fate, done: int, of: int, verbose: bool) -> None:
+    if verbose and fate.mutant is not None:
+        print(f"{fate.fate} {fate.cpu:.1f} s {fate.mutant.id}: {fate.by}", flush=True)
+    elif sys.stderr.isatty():
+        print(f"\r{done} of {of} mutants", end="\n" if done == of else "", file=sys.stderr)
+    elif done % 200 == 0:
+        print(f"{done} of {of} mutants", file=sys.stderr, flush=True)
 
 
 def _options() -> argparse.Namespace:

@@ -6,6 +6,7 @@ import ast
 import gc
 import importlib
 import importlib.machinery
+import importlib.metadata
 import json
 import os
 import resource
@@ -48,6 +49,8 @@ def warm_up() -> None:
     )
     for name in _WARM:
         importlib.import_module(name)
+    for plugin in importlib.metadata.entry_points(group="pytest11"):
+        plugin.load()
     _quietly(lambda: pytest.main(["--version"]))
     known = [name for name in sys.modules if name.startswith("tfgraph.passes")]
     assert not known, f"rules are imported already: {known}"
@@ -97,10 +100,16 @@ class _Failed:
 
 
 def run(
-    module: str, path: Path, tree: ast.Module, stages: Sequence[Sequence[str]], seconds: int
+    module: str,
+    path: Path,
+    tree: ast.Module,
+    first: Sequence[str],
+    stages: Sequence[Sequence[str]],
+    seconds: int,
 ) -> dict[str, Any]:
-    """Import the module from its tree, and run stages of tests until one fails. What ends the
-    process, as too much CPU time does, has no result."""
+    """Import the module from its tree, and run the tests that are tried first, which may be gone,
+    and stages of tests until one fails. What ends the process, as too much CPU time does, has no
+    result."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     sys.meta_path.insert(0, _Finder(module, path, tree))  # type: ignore[arg-type]
@@ -109,6 +118,10 @@ def run(
     except BaseException as error:
         return {"fate": "stillborn", "by": f"{type(error).__name__}: {error}"}
     os.chdir(ROOT)
+    if first:
+        failed = _Failed()
+        if pytest.main([*_OPTIONS, *first], plugins=[failed]) == pytest.ExitCode.TESTS_FAILED:
+            return {"fate": "killed", "by": failed.test}
     for stage in stages:
         failed = _Failed()
         code = pytest.main([*_OPTIONS, *stage], plugins=[failed])

@@ -15,6 +15,7 @@ from typing import Any
 
 from mutants.child import fork, run
 from mutants.edit import Mutant
+from mutants.memory import Memory
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,21 @@ class Module:
     tree: ast.Module
     stages: Sequence[Sequence[str]]
 
-    def work(self, mutant: Mutant | None, seconds: int) -> Callable[[], dict[str, Any]]:
+    def work(
+        self, mutant: Mutant | None, first: Sequence[str], seconds: int
+    ) -> Callable[[], dict[str, Any]]:
         """For a child: change the tree, which is its own copy, and run the tests."""
 
         def work() -> dict[str, Any]:
             if mutant is not None:
                 mutant.apply()
-            return run(self.name, self.path, self.tree, self.stages, seconds)
+            return run(self.name, self.path, self.tree, first, self.stages, seconds)
 
         return work
 
 
 def run_all(
-    jobs: Iterable[tuple[Module, Mutant | None]], workers: int, seconds: int
+    jobs: Iterable[tuple[Module, Mutant | None]], workers: int, seconds: int, memory: Memory
 ) -> Iterator[Fate]:
     """What became of each, as they end. Raises RuntimeError where tests cannot be run."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
@@ -60,11 +63,15 @@ def run_all(
                 while len(running) < workers and (job := next(todo, None)) is not None:
                     number, (module, mutant) = job
                     result = Path(folder) / f"{number}.json"
-                    running[fork(module.work(mutant, seconds), result)] = mutant, result
+                    first = memory.first(mutant) if mutant is not None else []
+                    running[fork(module.work(mutant, first, seconds), result)] = mutant, result
                 if not running:
                     return
                 pid, _ = os.wait()
-                yield _fate(*running.pop(pid))
+                fate = _fate(*running.pop(pid))
+                if fate.mutant is not None:
+                    memory.note(fate.mutant.id, fate.by)
+                yield fate
         finally:
             for pid in running:  # stopped by the keyboard, or by an error
                 with suppress(ProcessLookupError):
