@@ -19,6 +19,7 @@ from tfgraph.ir.mask import bucket_bounds
 from tfgraph.ops import FloatArray, Traced, current
 from tfgraph.ops.evaluate import run_node
 from tfgraph.ops.positions import affine
+from tfgraph.passes.behind import bare, in_front
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,19 +33,16 @@ if TYPE_CHECKING:
 FARTHEST = 1 << 16
 """Distances that are looked at, either way: lengths are no larger."""
 _ZERO, _ONE = as_dim(0), as_dim(1)
-_MOVES = ("reshape", "broadcast_to")
 _OF_ELEMENTS = (
     *("add", "sub", "mul", "div", "neg", "abs", "minimum", "maximum", "less", "equal", "where"),
-    *("logical_and", "logical_or", "logical_not", "cast", "log", "floor", "full", *_MOVES),
+    *("logical_and", "logical_or", "logical_not", "cast", "log", "floor", "full"),
 )
 _USUAL = 128
 
 
 def read_bias(value: Value, scores: TensorType, makers: Makers) -> list[Mask] | None:
     """The biases that a tensor added to the scores is; None where it is not understood."""
-    node = makers.get(value)
-    while node is not None and node.op in _MOVES and _in_front(node):
-        node = makers.get(node.inputs[0])
+    node = bare(value, makers)
     if node is None or scores.rank < 3:
         return None
     if node.op == "mul":
@@ -115,7 +113,7 @@ def _of_distance(
             if start:
                 distances[value] = start[0]
                 return True
-            if node.op not in _OF_ELEMENTS or (node.op in _MOVES and not _in_front(node)):
+            if node.op not in _OF_ELEMENTS and not in_front(node):
                 return False
             if not all(map(visit, node.inputs)):
                 return False
@@ -134,7 +132,7 @@ def _evaluated(nodes: list[Node], distance: Value, index: Value, numbers: NDArra
     like = FloatArray(np.zeros((), np.float64))
     for node in nodes:
         name = node.output.name
-        if node.op in _MOVES:
+        if in_front(node):
             known[name] = known[node.inputs[0].name]
         elif node.op == "full":
             (known[name],) = run_node(
@@ -179,14 +177,3 @@ def _offset(line: Affine, scores: TensorType) -> tuple[Dim | None] | tuple[()]:
         return ()
     square = scores.shape[-2] == scores.shape[-1]
     return (None if square and not line.start.terms else -line.start,)
-
-
-def _in_front(node: Node) -> bool:
-    """Whether a broadcast or reshape changes nothing but axes in front."""
-    before, after = node.inputs[0].type.shape, node.output.type.shape
-    return node.op == "broadcast_to" or _trimmed(before) == _trimmed(after)
-
-
-def _trimmed(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    wide = [i for i, size in enumerate(shape) if size != _ONE]
-    return shape[wide[0] :] if wide else ()

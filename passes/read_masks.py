@@ -16,12 +16,13 @@ from tfgraph.ir import Dim, DType, Exact, Value, as_dim
 from tfgraph.ir import mask as masks
 from tfgraph.ops import Traced, current, logical_not
 from tfgraph.ops.positions import Affine, affine
+from tfgraph.passes.behind import bare, constant
 from tfgraph.passes.windows import at_least_zero, joined, start_of, whole
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tfgraph.ir import Mask, Node, TensorType
+    from tfgraph.ir import Mask, Node, Operand, TensorType
 
 SENTINEL = -1e4
 """Constants up to this one, added to a score, hide it: e^-10000 is 0 in every float type."""
@@ -38,8 +39,7 @@ class Reader:
 
     def hides(self, value: Value) -> bool:
         """Whether a value is a constant that hides a score it is added to, or stands in for."""
-        number = self._constant(value)
-        return number is not None and float(number) <= SENTINEL
+        return _hides(constant(value, self.producer))
 
     def hidden(self, value: Value, scores: TensorType) -> list[Mask] | None:
         """The masks that an added tensor is, if it is 0 where a score counts and a sentinel
@@ -65,12 +65,11 @@ class Reader:
         """(1 - keep) * -10000, of a keep of 0 and 1 that was an integer or a bool; or hide times
         that, of a hide that was a bool."""
         for factor, value in (node.operands, node.operands[::-1]):
-            number = self._constant(factor) if isinstance(factor, Value) else factor
-            if isinstance(number, Exact) and float(number) <= SENTINEL and isinstance(value, Value):
+            if _hides(constant(factor, self.producer)):
                 return self._hiding(value, scores)
         return None
 
-    def _hiding(self, value: Value, scores: TensorType) -> list[Mask] | None:
+    def _hiding(self, value: Operand, scores: TensorType) -> list[Mask] | None:
         """The masks that floats of 0 and 1 are where 1 hides: 1 - keep, or a bool."""
         inner = self.bare(value)
         if inner is None:
@@ -96,26 +95,25 @@ class Reader:
 
     def _kept(self, keep: Value, scores: TensorType) -> list[Mask] | None:
         """The masks that floats of 0 and 1 are, which were integers or bools; 1 is to be seen."""
-        if self._constant(keep) == _TRUE:
+        if constant(keep, self.producer) == _TRUE:
             return []
         node = self.bare(keep)
         if node is None:
             return None
         if node.op != "cast":  # the integers became floats before they got the axes of scores
-            keys = self._keys(keep, scores) or ()
-            whole = all(isinstance(m, masks.Padding) and m.keep.type.dtype.is_int for m in keys)
-            return list(keys) if keys and whole else None
+            keys = self._keys(keep, scores)
+            return _padding(keys) if keys is not None and keys.type.dtype.is_int else None
         source = node.inputs[0]
         if source.type.dtype.is_float:
             return None
-        if source.type.dtype != DType.bool_:
-            return self._keys(source, scores)
-        return self.allowed(source, scores)
+        if source.type.dtype == DType.bool_:
+            return self.allowed(source, scores)
+        keys = self._keys(source, scores)
+        return None if keys is None else _padding(keys)
 
     def allowed(self, condition: Value, scores: TensorType) -> list[Mask]:
         """The masks whose intersection a condition is."""
-        found = [whole(m, scores) for m in self._parts(condition, scores)]
-        return [m for m in found if m is not None]
+        return [m for part in self._parts(condition, scores) for m in whole(part, scores)]
 
     def _parts(self, condition: Value, scores: TensorType) -> list[Mask]:
         node = self.bare(condition)
@@ -130,11 +128,8 @@ class Reader:
                     return found
         keys = self._keys(condition, scores)
         if keys is not None:
-            return keys
-        made = self.producer.get(condition)
-        if made is not None and made.op == "broadcast_to":
-            condition = made.inputs[0]
-        return [masks.dense(Traced(current(), condition))]
+            return _padding(keys)
+        return [masks.dense(Traced(current(), self._narrow(condition)))]
 
     def _compared(self, node: Node, scores: TensorType) -> list[Mask] | None:
         """A comparison of positions: `j < i + n` ends a window, `not i < j` is causal."""
@@ -165,17 +160,16 @@ class Reader:
         if at is None or at.aligned(rank) != _unit(rank - 1, rank, scores.shape):
             return None
         source = self._source(length, (scores.shape[0], *[_ONE] * (rank - 1)), scores.shape[:1])
-        return None if source is None else [masks.padding(Traced(current(), source))]
+        return None if source is None else _padding(source)
 
     def _prefix(self, node: Node, scores: TensorType) -> list[Mask] | None:
         """j < length[batch], or causal."""
         if node.op != "logical_or":
             return None
         for one, other in (node.inputs, node.inputs[::-1]):
-            short, rest = self.bare(one), self.bare(other)
+            short = self.bare(one)
             lengths = None if short is None else self._shorter(short, scores)
-            after = None if rest is None else self._compared(rest, scores)
-            match lengths, [whole(m, scores) for m in after or ()]:
+            match lengths, self.allowed(other, scores):
                 case [masks.Padding(keep)], [masks.Causal(offset)]:
                     return [masks.prefix(keep, offset)]
                 case _:
@@ -187,10 +181,10 @@ class Reader:
         if node.op != "equal" or not all(isinstance(o, Value) for o in node.operands):
             return None
         batch, *_, queries, keys = scores.shape
-        ones = [_ONE] * (scores.rank - 3)
+        ones = [_ONE] * (scores.rank - 2)
         for one, other in (node.inputs, node.inputs[::-1]):
-            query = self._source(one, (batch, *ones, queries, _ONE), (batch, queries))
-            key = self._source(other, (batch, *ones, _ONE, keys), (batch, keys))
+            query = self._source(one, (batch, *ones[1:], queries, _ONE), (batch, queries))
+            key = self._source(other, (batch, *ones, keys), (batch, keys))
             if query is not None and key is not None:
                 return [masks.segments(*(Traced(current(), v) for v in (query, key)))]
         return None
@@ -211,69 +205,68 @@ class Reader:
 
     def _distance(self, a: Any, b: Any, scores: TensorType) -> list[Mask] | None:
         """not a < |x|: |x| <= a, which is x <= a and -x <= a."""
-        node = self.bare(b) if isinstance(b, Value) else None
+        node = self.bare(b)
         if node is None or node.op != "abs":
             return None
         most, x = affine(a, self.producer), affine(node.inputs[0], self.producer)
         if most is None or x is None:
             return None
-        sides = [most.combined(x, operator.sub), most.combined(x, operator.add)]
-        found = [at_least_zero(side, scores, window=True) for side in sides]
-        if any(side is None for side in found):
-            return None
-        windows = [m for side in found for m in side or ()]
+        windows: list[Mask] = []
+        for side in (operator.sub, operator.add):
+            found = at_least_zero(most.combined(x, side), scores, window=True)
+            if found is None:
+                return None
+            windows += found
         return joined(windows)
 
-    def _keys(self, value: Value, scores: TensorType) -> list[Mask] | None:
-        """A condition on keys alone: a mask [batch, keys], read as it is or by positions."""
+    def _keys(self, value: Value, scores: TensorType) -> Value | None:
+        """The mask [batch, keys] that a condition on keys alone is made of, as it is or by
+        positions."""
+        value = self._narrow(value)
         batch, keys = scores.shape[0], scores.shape[-1]
-        if value.type.rank != scores.rank or value.type.shape[-1] != keys:
-            return None  # its first axis is not the batch, or its last not the keys
+        if value.type.rank != scores.rank or not _is_row(value.type.shape, batch, keys):
+            return None
         node = self._counted(value)
-        while node is not None and node.op in ("reshape", "broadcast_to", "cast"):
+        while node is not None and node.op in ("reshape", "cast"):
             source = node.inputs[0]
             if node.op == "cast" and source.type.dtype.is_float:
                 return None
-            if node.op == "broadcast_to" and (
-                source.type.rank != node.output.type.rank or source.type.shape[-1] != keys
-            ):
-                return None  # a condition on queries, repeated for each key, is none on keys
-            if node.op == "reshape":
-                if not _is_row(node.output.type.shape, batch, keys):
-                    return None
-                if source.type.shape == (batch, keys):
-                    return [masks.padding(Traced(current(), self.integer(source)))]
+            if source.type.shape == (batch, keys):
+                return self.integer(source)
             node = self._counted(source)
         if node is None or node.op not in ("take", "take_at"):
             return None
         table = self._table(node, batch, keys)
-        return None if table is None else [masks.padding(Traced(current(), self.integer(table)))]
+        return None if table is None else self.integer(table)
 
     def _table(self, node: Node, batch: Dim, keys: Dim) -> Value | None:
         """The mask [batch, keys] that a gather reads all of, row by row."""
         table, *indices = node.inputs
-        found = [affine(i, self.producer) for i in indices]
         shape = indices[0].type.shape if node.op == "take" else node.output.type.shape
-        if any(i is None for i in found) or not _is_row(shape, batch, keys):
+        if not _is_row(shape, batch, keys):
             return None
         rank = len(shape)
-        places = [i.aligned(rank) for i in found if i is not None]
+        found = [affine(i, self.producer) for i in indices]
+        places = [None if i is None else i.aligned(rank) for i in found]
         row, column = _unit(0, rank, shape), _unit(rank - 1, rank, shape)
         if node.op == "take_at":
             fits = table.type.shape == (batch, keys) and places == [row, column]
             return table if fits else None
-        if node.attrs["axis"] != 0 or len(places) != 1:
-            return None
         flat = Affine(
             _ZERO, tuple(keys * r + c for r, c in zip(row.steps, column.steps, strict=True))
         )
-        inner = self.producer.get(table)
+        inner = self.producer.get(table) if places == [flat] else None
         while inner is not None and inner.op == "reshape":
-            source = inner.inputs[0]
-            if source.type.shape == (batch, keys):
-                return source if places[0] == flat else None
-            inner = self.producer.get(source)
+            table = inner.inputs[0]
+            if table.type.shape == (batch, keys):
+                return table
+            inner = self.producer.get(table)
         return None
+
+    def _narrow(self, value: Value) -> Value:
+        """What was repeated."""
+        node = self.producer.get(value)
+        return node.inputs[0] if node is not None and node.op == "broadcast_to" else value
 
     def integer(self, value: Value) -> Value:
         """The integers that a bool mask was made of, or one of floats: not 0 is true."""
@@ -298,30 +291,13 @@ class Reader:
         (x,) = equal.inputs
         return x if x.type.dtype.is_int else None
 
-    def bare(self, value: Value) -> Node | None:
+    def bare(self, value: Operand) -> Node | None:
         """The node behind broadcasts, and reshapes that add or drop axes in front."""
-        node = self.producer.get(value)
-        while node is not None and (
-            node.op == "broadcast_to"
-            or (
-                node.op == "reshape"
-                and _trimmed(node.inputs[0].type.shape) == _trimmed(node.output.type.shape)
-            )
-        ):
-            node = self.producer.get(node.inputs[0])
-        return node
-
-    def _constant(self, value: Value) -> Exact | None:
-        """The number that a value repeats, under whatever shape."""
-        node = self.producer.get(value)
-        while node is not None and node.op in ("reshape", "broadcast_to"):
-            node = self.producer.get(node.inputs[0])
-        number = None if node is None or node.op != "full" else node.attrs["value"]
-        return number if isinstance(number, Exact) else None
+        return bare(value, self.producer)
 
     def is_zero(self, value: Value) -> bool:
         """Whether a value is 0 everywhere."""
-        number = self._constant(value)
+        number = constant(value, self.producer)
         return number is not None and not number.factor
 
 
@@ -331,10 +307,12 @@ def opposite(condition: Value) -> Value:
     return found.value  # type: ignore[no-any-return]
 
 
-def _trimmed(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """A shape without the axes of size 1 in front."""
-    wide = [i for i, size in enumerate(shape) if size != _ONE]
-    return shape[wide[0] :] if wide else ()
+def _hides(number: Exact | None) -> bool:
+    return number is not None and float(number) <= SENTINEL
+
+
+def _padding(keep: Value) -> list[Mask]:
+    return [masks.padding(Traced(current(), keep))]
 
 
 def _unit(axis: int, rank: int, shape: tuple[Dim, ...]) -> Affine:
@@ -344,7 +322,5 @@ def _unit(axis: int, rank: int, shape: tuple[Dim, ...]) -> Affine:
 
 
 def _is_row(shape: tuple[Dim, ...], batch: Dim, keys: Dim) -> bool:
-    """[batch, 1, ..., 1, keys], perhaps with axes of size 1 behind it."""
-    first, *rest = shape
-    wide = [size for size in rest if size != _ONE]
-    return first == batch and wide == [size for size in (keys,) if size != _ONE]
+    """[batch, ..., keys]: where it holds no more than these, one row for each in the batch."""
+    return (shape[0], shape[-1]) == (batch, keys)

@@ -106,14 +106,14 @@ def _parts(m: Mask, scores: TensorType, match: Match) -> list[Mask]:
     reader = Reader(match.makers)
     parts: list[Mask] = []
     for part in m.parts:
-        known: list[Mask | None] = [whole(part, scores)]
+        known = whole(part, scores)
         if isinstance(part, masks.Dense):
-            known = [*reader.allowed(part.allowed.value, scores)]
+            known = reader.allowed(part.allowed.value, scores)
         elif isinstance(part, masks.Bias):
-            known = [*_understood(part.values.value, scores, match)]
+            known = _understood(part.values.value, scores, match)
         elif isinstance(part, masks.Padding):
             known = [masks.padding(Traced(current(), reader.integer(part.keep.value)))]
-        parts += [part for part in known if part is not None]
+        parts += known
     parts = _ordered(parts)
     if [*map(str, parts)] == [*map(str, m.parts)]:
         raise NoMatch

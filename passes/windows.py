@@ -27,16 +27,15 @@ def at_least_zero(
         return None
     if scores.shape[-2] == _ONE:  # a single query does not say how it is counted
         query = -key
-    signs = [int(s) if s.is_const else None for s in (query, key)]
     square = scores.shape[-2] == scores.shape[-1]
-    if signs == [1, -1]:  # key <= query + start
+    if (query, key) == (_ONE, -_ONE):  # key <= query + start
         found = _window(gap.start, _ZERO, square=square, left=False) if window else None
         if found is not None:
             return found
         return [masks.causal(gap.start if gap.start.terms or not square else None)]
-    if signs == [-1, 1]:  # key >= query - start
+    if (query, key) == (-_ONE, _ONE):  # key >= query - start
         return _window(gap.start, start, square=square, left=True)
-    if all(s is not None and s >= 0 for s in signs):
+    if all(s.is_const and int(s) >= 0 for s in (query, key)):
         return [] if gap.start.is_const and int(gap.start) >= 0 else None
     return None
 
@@ -83,15 +82,15 @@ def _same_place(a: Dim | None, b: Dim | None, right: Dim) -> bool:
     return a.is_const and b.is_const and int(right + a - b) >= 0
 
 
-def whole(mask: Mask, scores: TensorType) -> Mask | None:
+def whole(mask: Mask, scores: TensorType) -> list[Mask]:
     """A window of the past and the query itself is causal, one without ends hides nothing."""
     match mask:
         case masks.Window(None, None, _):
-            return None
+            return []
         case masks.Window(None, right, offset) if right == _ZERO:
-            return masks.causal(offset)
+            return [masks.causal(offset)]
         case masks.Window(None, Dim() as right, Dim() as offset) if offset.is_const:
             square = scores.shape[-2] == scores.shape[-1]
-            return mask if square else masks.causal(offset + right)
+            return [mask] if square else [masks.causal(offset + right)]
         case _:
-            return mask
+            return [mask]

@@ -27,6 +27,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "read_masks": _MASKS,
     "read_biases": _MASKS,
     "windows": _MASKS,
+    "behind": _MASKS,
 }
 
 
@@ -61,5 +62,6 @@ PASSES = {
     "read_masks": ("recover-masks",),
     "read_biases": ("recover-masks",),
     "windows": ("recover-masks",),
+    "behind": ("recover-masks",),
 }
 """The passes of a file, where it has not the name of one."""

@@ -106,7 +106,57 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
         lambda s: ops.where(keys(s), number(HIDDEN), s.scores + s.ids("f32", s.n, s.n, name="t")),
         "dense(%) & bias(%t)",
     ),
+    *[
+        # Beside a mask that is read: what is not one stays a bias, and hinders nothing.
+        (
+            SQUARE,
+            lambda s, make=make: s.scores + s.added(lt(s.k, s.q + 1)) + make(s),
+            "causal() & bias(%)",
+        )
+        for make in (
+            lambda s: as_floats(keys(s, "i64")) * -10000,
+            lambda s: ops.where(keys(s), number(1), number(2)) * -10000,
+            lambda s: (1 - ops.reshape(as_floats(s.ids("f64")), shape=(s.b, 1, 1, s.n))) * -10000,
+            lambda s: (1 - as_floats(as_floats(keys(s, "f32"), "f64"))) * -10000,
+            lambda s: (1 - as_floats(s.ids("i64", s.b, 2, s.n, s.n))) * -10000,
+        )
+    ],
+    (
+        SQUARE,
+        lambda s: (
+            s.scores
+            + ops.where(keys(s), ops.broadcast_to(number(0), shape=(s.n, s.n)), number(HIDDEN))
+        ),
+        "padding(%ids)",
+    ),
+    *[
+        (SQUARE, lambda s, make=make: s.scores + padded(s, make), mask)
+        for make, mask in (
+            (lambda s, t, keep: ops.equal(t + keep, 0), "causal() & padding(%ids)"),
+            (lambda s, t, keep: ops.equal(keep + t, 0), "causal() & padding(%ids)"),
+            (lambda s, t, keep: ops.equal(t + keep, 1), "bias(%)"),
+            (lambda s, t, keep: lt(t + keep, 0), "bias(%)"),
+            (lambda s, t, keep: ops.equal(t * keep, 0), "bias(%)"),
+            (lambda s, t, keep: ops.equal(keep + s.added(lt(s.q, s.k)), 0), "bias(%)"),
+            (lambda s, t, keep: ops.equal(s.ids("f32", s.b, 1, 1, s.n, name="f"), 0), "bias(%)"),
+            (lambda s, t, keep: s.ids("bool", s.b, 1, 1, s.n, name="c"), "bias(%)"),
+        )
+    ],
+    (
+        SQUARE,
+        lambda s: (
+            s.scores
+            + padded(s, lambda s, t, keep: ops.equal(t + keep, 0), s.ids("f32", s.n, s.n, name="t"))
+        ),
+        "bias(%)",
+    ),
 ]
+
+
+def padded(s: Scores, where: Any, added: Any = None) -> Any:
+    """What is added, and a least number where a condition says so."""
+    added = s.added(lt(s.k, s.q + 1)) if added is None else added
+    return ops.where(where(s, added, as_floats(keys(s, "i64"))), number(HIDDEN), added)
 
 
 def attended(s: Scores, mask: Any) -> Any:

@@ -231,7 +231,57 @@ SEEN: list[tuple[tuple[Any, ...], Make, str]] = [
     ),
     (SQUARE, lambda s: lt(*groups(s)), "dense(%)"),
     (SQUARE, lambda s: ops.equal(groups(s)[0], 1), "dense(%)"),
-]
+    (SQUARE, lambda s: ops.equal(s.q, groups(s)[1]), "dense(%)"),
+    (SQUARE, lambda s: ops.equal(groups(s)[0], s.k), "dense(%)"),
+    (SQUARE, lambda s: ops.equal(*[ops.cast(x, dtype="f32") for x in groups(s)]), "dense(%)"),
+    (SQUARE, lambda s: ops.equal(s.ids("i64", s.b, 1, s.n, 1), groups(s)[1]), "dense(%)"),
+    (SQUARE, lambda s: ops.equal(of_floats(s), groups(s)[1]), "dense(%)"),
+    (SQUARE, lambda s: ops.equal(column(s, s.ids("i64") * 2), groups(s)[1]),
+     "segments(%, %of_k)"),
+    (SQUARE, lambda s: ops.equal(column(s, as_i64(s.ids("i32"))), groups(s)[1]),
+     "segments(%ids, %of_k)"),
+    (SQUARE, lambda s: ops.equal(column(s, as_i64(s.ids("f32"))), groups(s)[1]),
+     "segments(%, %of_k)"),
+    (SQUARE, lambda s: either(s.ids("bool", s.b, 1, 1, s.n), lt(s.k, s.q + 1)), "dense(%)"),
+    # A mask of heads, of which there are as many as in the batch.
+    (FIXED, lambda s: ops.reshape(s.ids("bool"), shape=(2, 1, 5)), "dense(%)"),
+    (FIXED, lambda s: ops.reshape(s.ids("bool"), shape=(1, 2, 1, 5)), "dense(%)"),
+    (SQUARE, lambda s: ops.take_at(s.ids("bool"), s.rows, s.ids("i64", 1, 1, 1, s.n, name="i")),
+     "dense(%)"),
+    (SQUARE, lambda s: ops.take_at(s.ids("bool"), line(1, 1, 1, 1, 1), s.k), "dense(%)"),
+    ((1, "n", "n"), lambda s: ops.take_at(s.ids("bool"), s.rows, s.k), "padding(%ids)"),
+    (SQUARE, lambda s: row(s, lt(s.ids(), 1)), "padding(%)"),
+    (SQUARE, lambda s: row(s, ops.cast(s.ids("f32"), dtype="bool")), "padding(%)"),
+    (SQUARE, lambda s: row(s, ops.cast(s.ids("i32"), dtype="bool")), "padding(%ids)"),
+    (SQUARE, lambda s: row(s, no(ops.equal(s.ids(), 0))), "padding(%ids)"),
+    (SQUARE, lambda s: row(s, ops.equal(s.ids(), 0)), "padding(%)"),
+    (SQUARE, lambda s: row(s, no(lt(0, s.ids()))), "padding(%)"),
+    (SQUARE, lambda s: ops.reshape(s.ids("bool", 1), shape=(1, 1, 1, 1)), "dense(%)"),
+    (SQUARE, lambda s: both(lt(s.k, s.q + 1), no(lt(s.k * last(s), 0))), "causal() & dense(%)"),
+]  # fmt: skip
+
+
+def last(s: Scores) -> Any:
+    """The last position alone."""
+    return ops.reshape(
+        ops.slice_(ops.iota(length=s.n), axis=0, start=s.n - 1, stop=s.n), shape=(1,) * 4
+    )
+
+
+def row(s: Scores, keep: Any) -> Any:
+    return ops.reshape(keep, shape=(s.b, 1, 1, s.n))
+
+
+def column(s: Scores, ids: Any) -> Any:
+    return ops.reshape(ids, shape=(s.b, 1, s.n, 1))
+
+
+def as_i64(ids: Any) -> Any:
+    return ops.cast(ids, dtype="i64")
+
+
+def of_floats(s: Scores) -> Any:
+    return as_i64(column(s, s.ids("f32")))
 
 
 @pytest.mark.parametrize("at", range(len(SEEN)))
