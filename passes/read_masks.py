@@ -236,8 +236,7 @@ class Reader:
             node = self._counted(source)
         if node is None or node.op not in ("take", "take_at"):
             return None
-        table = self._table(node, batch, keys)
-        return None if table is None else self.integer(table)
+        return self._table(node, batch, keys)
 
     def _table(self, node: Node, batch: Dim, keys: Dim) -> Value | None:
         """The mask [batch, keys] that a gather reads all of, row by row."""
@@ -251,7 +250,7 @@ class Reader:
         row, column = _unit(0, rank, shape), _unit(rank - 1, rank, shape)
         if node.op == "take_at":
             fits = table.type.shape == (batch, keys) and places == [row, column]
-            return table if fits else None
+            return self.integer(table) if fits else None
         flat = Affine(
             _ZERO, tuple(keys * r + c for r, c in zip(row.steps, column.steps, strict=True))
         )
@@ -259,7 +258,7 @@ class Reader:
         while inner is not None and inner.op == "reshape":
             table = inner.inputs[0]
             if table.type.shape == (batch, keys):
-                return table
+                return self.integer(table)
             inner = self.producer.get(table)
         return None
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tfgraph.ir import Mask, Value, as_dim
 from tfgraph.ir import mask as masks
 from tfgraph.ops import Traced, add, attention, current, mask, reshape, softmax
-from tfgraph.ops.infer import broadcast_shapes
 from tfgraph.passes.pattern import NoMatch, call, masked, var
 from tfgraph.passes.pipeline import RulePass, register_pass
 from tfgraph.passes.read_biases import read_bias
@@ -127,14 +126,10 @@ def bias_changes_empty_rows(scores: Any, m: Mask, match: Match) -> Any:
     parts: list[Mask] = []
     found = False
     for part in m.parts:
-        terms = list(_terms(part.values.value, match)) if isinstance(part, masks.Bias) else []
-        hidden = [reader.hidden(t, scores.type) for t in terms]
-        if any(h is not None for h in hidden):
-            found = True
-            for term, known in zip(terms, hidden, strict=True):
-                parts += [_bias(term)] if known is None else known
-        else:
-            parts.append(part)
+        value = part.values.value if isinstance(part, masks.Bias) else None
+        hidden = None if value is None else reader.hidden(value, scores.type)
+        found = found or hidden is not None
+        parts += [part] if hidden is None else hidden
     if not found:
         raise NoMatch
     return _applied(scores, parts)
@@ -165,9 +160,7 @@ def added_before(a: Any, b: Any, m: Mask, sum: Node, match: Match) -> Any:
     scores, added = _sides(sum, match)
     if scores is not None:
         return _applied(scores, [*map(_bias, added), *m.parts])
-    if not isinstance(a, Traced) or not isinstance(b, Traced):
-        raise NoMatch
-    if a.shape != broadcast_shapes(a.shape, b.shape):
+    if len(sum.inputs) < 2 or a.type != sum.output.type:
         raise NoMatch
     return _applied(a, [masks.bias(b), *m.parts])
 
@@ -178,15 +171,12 @@ def positions_added(a: Any, b: Any, sum: Node, match: Match) -> Any:
     of another."""
     if any(user.op == "add" for user in match.graph.users.get(sum.output, ())):
         raise NoMatch
-    for scores, other in ((a, b), (b, a)):
-        if not isinstance(scores, Traced) or not isinstance(other, Traced):
-            continue
-        if len(scores.shape) < 4 or scores.shape != broadcast_shapes(scores.shape, other.shape):
-            continue
-        found = read_bias(other.value, scores.type, match.makers)
-        if found is not None and Reader(match.makers).hidden(scores.value, scores.type) is None:
-            return _applied(scores, found)
-    raise NoMatch
+    if len(sum.inputs) < 2 or a.type != sum.output.type:
+        raise NoMatch
+    found = read_bias(b.value, a.type, match.makers)
+    if found is None:
+        raise NoMatch
+    return _applied(a, found)
 
 
 @rule(call("mask", var("x"), masked("m")))
@@ -230,15 +220,18 @@ def masked_bias(scores: Any, m: Mask, match: Match) -> Any:
 
 def _check_same_axes(inner: Mask, t: Value, scores: Any) -> None:
     """Decline unless the masks of a tensor mean the same of the scores that it is added to."""
-    same = t.type.rank == len(scores.shape)
+    ours, theirs = t.type.shape, scores.shape
     for part in inner.parts:
-        if isinstance(part, masks.Dense | masks.Bias):
-            continue
-        if t.type.shape[-2:] != scores.shape[-2:]:
-            raise NoMatch("a mask of other queries or keys")
-        if isinstance(part, masks.Alibi | masks.Relative):
-            same = same or t.type.shape[-3:] == scores.shape[-3:]
-        if not same and not isinstance(part, masks.Causal | masks.Window):
+        match part:
+            case masks.Dense() | masks.Bias():
+                same = True
+            case masks.Causal() | masks.Window():
+                same = ours[-2:] == theirs[-2:]
+            case masks.Alibi() | masks.Relative():
+                same = ours[-3:] == theirs[-3:]
+            case _:
+                same = len(ours) == len(theirs) and ours[-2:] == theirs[-2:]
+        if not same:
             raise NoMatch("a mask of other axes")
 
 
@@ -291,8 +284,7 @@ def _softmax(scores: Any, parts: list[Mask], node: Node) -> Any:
     axis: Any = node.attrs["axis"]
     if axis not in (-1, len(scores.shape) - 1):
         raise NoMatch(f"the softmax is over axis {axis}, not over the keys")
-    scores = _applied(scores, parts) if parts else scores
-    return softmax(scores, axis=axis)
+    return softmax(_applied(scores, parts))
 
 
 def _bias(value: Value) -> Mask:
@@ -301,35 +293,32 @@ def _bias(value: Value) -> Mask:
 
 def _sides(sum: Node, match: Match) -> tuple[Any, list[Value]]:
     """The scores, and what is added to them, one after another."""
-    for value, other in (sum.operands, sum.operands[::-1]):
-        if not isinstance(value, Value) or not isinstance(other, Value):
-            continue
+    if len(sum.inputs) < 2:
+        return None, []
+    for value, other in (sum.inputs, sum.inputs[::-1]):
         added: list[Value] = []
         while not _is_scores(value, match):
             node = match.makers.get(value)
             if node is None or node.op != "add" or match.graph.users[value][1:]:
                 break
-            x, y = node.operands
-            if not isinstance(x, Value) or not isinstance(y, Value):
+            if len(node.inputs) < 2:
                 break
+            x, y = node.inputs
             value, rest = (x, y) if _leads_to_scores(x, match) else (y, x)
             added.append(rest)
         else:
-            terms = [*added[::-1], *_terms(other, match)]
-            if all(t.type.rank <= value.type.rank for t in terms):
-                return Traced(current(), value), terms
+            return Traced(current(), value), [*added[::-1], *_terms(other, match)]
     return None, []
 
 
 def _terms(value: Value, match: Match) -> Iterator[Value]:
     """What a sum adds up, where each is a tensor."""
     node = match.makers.get(value)
-    if node is not None and node.op == "add":
-        x, y = node.operands
-        if isinstance(x, Value) and isinstance(y, Value):
-            yield from (*_terms(x, match), *_terms(y, match))
-            return
-    yield value
+    if node is not None and node.op == "add" and len(node.inputs) == 2:
+        for term in node.inputs:
+            yield from _terms(term, match)
+    else:
+        yield value
 
 
 def _leads_to_scores(value: Value, match: Match) -> bool:

@@ -79,7 +79,7 @@ def _same_place(a: Dim | None, b: Dim | None, right: Dim) -> bool:
         return True
     assert a is not None  # where there are as many queries as keys, both are
     assert b is not None
-    return a.is_const and b.is_const and int(right + a - b) >= 0
+    return a == _ZERO and b.is_const and int(right - b) >= 0
 
 
 def whole(mask: Mask, scores: TensorType) -> list[Mask]:

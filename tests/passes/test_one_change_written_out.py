@@ -188,6 +188,12 @@ def keys_by_flat_index(g: Builder) -> Any:
     return ops.softmax(scores() + added(ops.take(keep, line(2, 2, 1, 1, 1) * 3 + line(*KEY))))
 
 
+@takes("recover-masks", guard_changes_nan_rows=1)
+def guarded(g: Builder) -> Any:
+    p = ops.softmax(tensor("x", 2, 3))
+    return ops.where(ops.logical_not(ops.equal(p, p)), scalar(0), p)
+
+
 @takes("recover-masks", filled_changes_empty_rows=1)
 def filled(g: Builder) -> Any:
     seen = ops.less(line(*KEY), line(*QUERY) + 1)

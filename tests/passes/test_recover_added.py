@@ -9,9 +9,9 @@ import pytest
 from helpers.mask_graphs import HIDDEN, Make, Scores, as_floats, keys, number, recover
 
 from tfgraph import ops
-from tfgraph.ir.mask import bias, causal, dense, padding, window
+from tfgraph.ir.mask import alibi, bias, causal, dense, padding, relative, window
 
-SQUARE, FIXED = ("b", "n", "n"), (3, 4, 6)
+SQUARE, FIXED, HEADS = ("b", "n", "n"), (3, 4, 6), (2, 4, 6)
 lt = ops.less
 
 MADE: list[tuple[tuple[Any, ...], Make, str]] = [
@@ -119,15 +119,34 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
             lambda s: (1 - ops.reshape(as_floats(s.ids("f64")), shape=(s.b, 1, 1, s.n))) * -10000,
             lambda s: (1 - as_floats(as_floats(keys(s, "f32"), "f64"))) * -10000,
             lambda s: (1 - as_floats(s.ids("i64", s.b, 2, s.n, s.n))) * -10000,
+            lambda s: (1 - as_floats(keys(s, "f64"))) * -10000,
         )
     ],
     (
         SQUARE,
         lambda s: (
             s.scores
-            + ops.where(keys(s), ops.broadcast_to(number(0), shape=(s.n, s.n)), number(HIDDEN))
+            + ops.where(
+                keys(s),
+                ops.broadcast_to(ops.reshape(number(0), shape=(1, 1)), shape=(s.n, s.n)),
+                number(HIDDEN),
+            )
         ),
         "padding(%ids)",
+    ),
+    (
+        SQUARE,
+        lambda s: s.scores + ops.broadcast_to(s.added(keys(s)), shape=(s.b, 1, s.n, s.n)),
+        "padding(%ids)",
+    ),
+    (
+        SQUARE,
+        lambda s: (
+            s.scores
+            + (1 - as_floats(ops.reshape(ops.cast(s.ids(), dtype="i32"), shape=(s.b, 1, 1, s.n))))
+            * -10000
+        ),
+        "padding(%)",
     ),
     *[
         (SQUARE, lambda s, make=make: s.scores + padded(s, make), mask)
@@ -135,6 +154,10 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
             (lambda s, t, keep: ops.equal(t + keep, 0), "causal() & padding(%ids)"),
             (lambda s, t, keep: ops.equal(keep + t, 0), "causal() & padding(%ids)"),
             (lambda s, t, keep: ops.equal(t + keep, 1), "bias(%)"),
+            (
+                lambda s, t, keep: ops.equal(t + s.ids("f32", s.b, 1, 1, s.n, name="f"), 0),
+                "bias(%)",
+            ),
             (lambda s, t, keep: lt(t + keep, 0), "bias(%)"),
             (lambda s, t, keep: ops.equal(t * keep, 0), "bias(%)"),
             (lambda s, t, keep: ops.equal(keep + s.added(lt(s.q, s.k)), 0), "bias(%)"),
@@ -193,9 +216,66 @@ MASKED: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: ops.mask(s.scores, bias(ops.mask(square(s), causal()))),
      "causal() & bias(%t)"),
     (SQUARE, lambda s: ops.mask(ops.exp(s.scores), bias(square(s))), ""),
+    (SQUARE, lambda s: attended(s, dense(lt(s.k, s.q + 1))), "causal()"),
+    (SQUARE, lambda s: ops.mask(s.scores, bias(s.added(keys(s)) + square(s))),
+     "padding(%ids) & bias(%t)"),
+    (SQUARE, lambda s: ops.mask(square(s) + s.scores, causal()), "causal() & bias(%t)"),
+    (SQUARE, lambda s: ops.mask(square(s) + ops.exp(s.scores), causal()), "causal() & bias(%t)"),
+    (SQUARE, lambda s: ops.mask(ops.exp(s.scores) - square(s), causal()), "causal()"),
+    (SQUARE, lambda s: ops.exp(s.scores) + 3, ""),
+    (SQUARE, lambda s: ops.mask(ops.exp(s.scores) + 3, causal()), "causal()"),
+    (SQUARE, lambda s: read_twice(ops.exp(s.scores) + alibi_of(s)), ""),
+    (SQUARE, lambda s: alibi_of(s) + ops.exp(s.scores), "alibi(%slopes)"),
+    (SQUARE, lambda s: ops.exp(s.scores) - alibi_of(s), ""),
+    (SQUARE,
+     lambda s: ops.mean(s.scores, axis=1, keepdims=True) + buckets(s, 20, bidirectional=False),
+     ""),
+    (SQUARE, lambda s: ops.mean(s.scores, axis=0) + alibi_of(s), ""),
+    (SQUARE, lambda s: (s.scores + square(s)) + square(s, "u") + square(s, "v"),
+     "bias(%t) & bias(%u) & bias(%v)"),
+    (SQUARE, lambda s: s.scores * square(s) + s.added(keys(s)), ""),
+    (SQUARE, lambda s: square(s) @ square(s, "u") + square(s, "v"), ""),
+    (SQUARE,
+     lambda s: ops.mean(ops.exp(s.scores), axis=1) @ s.ids("f32", s.b, s.n, s.n) + square(s),
+     "bias(%t)"),
+    (SQUARE, lambda s: ops.mask(s.scores, padding(s.ids()) & bias(ops.mask(square(s), causal()))),
+     "padding(%ids) & causal() & bias(%t)"),
+    (SQUARE, lambda s: inside(s, ops.broadcast_to(number(0), shape=(s.n, s.n)), causal()),
+     "causal()"),
+    (SQUARE, lambda s: inside(s, square(s), window(1, 1)), "window(left=1, right=1) & bias(%t)"),
+    (SQUARE, lambda s: inside(s, square(s), dense(lt(0, s.ids("i64", s.n, s.n)))),
+     "dense(%) & bias(%t)"),
+    (SQUARE, lambda s: inside(s, square(s), bias(square(s, "u"))), "bias(%t) & bias(%u)"),
+    (SQUARE, lambda s: inside(s, s.ids("f32", 1, s.n, name="t"), causal(1)),
+     "causal(offset=1) bias(%)"),
+    (SQUARE, lambda s: inside(s, each(s, s.b, 1), padding(s.ids())), "padding(%ids) & bias(%t)"),
+    (SQUARE, lambda s: inside(s, s.ids("f32", s.b, 1, 1, s.n, name="t"), padding(s.ids())),
+     "padding(%ids) bias(%)"),
+    (SQUARE, lambda s: inside(s, each(s, 1, 1), padding(s.ids("i64", 1, s.n))),
+     "padding(%ids) bias(%)"),
+    (HEADS, lambda s: inside(s, each(s, 2), padding(s.ids())), "padding(%ids) bias(%)"),
+    (SQUARE, lambda s: inside(s, each(s, 2), alibi(s.ids("f32", 2, name="slopes"))),
+     "bias(%t) & alibi(%slopes)"),
+    (SQUARE, lambda s: inside(s, each(s, 2), relative(s.ids("f32", 8, 2, name="rows"))),
+     "bias(%t) & relative(%rows)"),
+    (SQUARE, lambda s: inside(s, each(s, 1, 1), alibi(s.ids("f32", 1, name="slopes"))),
+     "alibi(%slopes) bias(%)"),
     (SQUARE, lambda s: s.scores + alibi_of(s), "alibi(%slopes)"),
     (SQUARE, lambda s: ops.exp(s.scores) + alibi_of(s), "alibi(%slopes)"),
 ]  # fmt: skip
+
+
+def inside(s: Scores, t: Any, mask: Any) -> Any:
+    """A tensor that is masked, and added to scores."""
+    return ops.mask(s.scores, bias(ops.mask(t, mask)))
+
+
+def each(s: Scores, *outer: Any) -> Any:
+    return s.ids("f32", *outer, s.m, s.n, name="t")
+
+
+def read_twice(x: Any) -> Any:
+    return x + ops.exp(x)
 
 
 def alibi_of(s: Scores) -> Any:

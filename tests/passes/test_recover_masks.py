@@ -250,6 +250,9 @@ SEEN: list[tuple[tuple[Any, ...], Make, str]] = [
      "dense(%)"),
     (SQUARE, lambda s: ops.take_at(s.ids("bool"), line(1, 1, 1, 1, 1), s.k), "dense(%)"),
     ((1, "n", "n"), lambda s: ops.take_at(s.ids("bool"), s.rows, s.k), "padding(%ids)"),
+    (SQUARE, lambda s: row(s, ops.take_at(s.ids("bool"), line(1, 1, 1, 1, 1), repeated(s))),
+     "dense(%)"),
+    (FIXED, lambda s: lt(keys(s, "i64"), s.rows * 5 + s.k), "dense(%)"),
     (SQUARE, lambda s: row(s, lt(s.ids(), 1)), "padding(%)"),
     (SQUARE, lambda s: row(s, ops.cast(s.ids("f32"), dtype="bool")), "padding(%)"),
     (SQUARE, lambda s: row(s, ops.cast(s.ids("i32"), dtype="bool")), "padding(%ids)"),
@@ -266,6 +269,11 @@ def last(s: Scores) -> Any:
     return ops.reshape(
         ops.slice_(ops.iota(length=s.n), axis=0, start=s.n - 1, stop=s.n), shape=(1,) * 4
     )
+
+
+def repeated(s: Scores) -> Any:
+    """The keys, for each in the batch, along another axis than that of the batch."""
+    return ops.broadcast_to(s.k, shape=(1, s.b, 1, s.n))
 
 
 def row(s: Scores, keep: Any) -> Any:

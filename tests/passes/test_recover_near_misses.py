@@ -33,6 +33,8 @@ def test_ordinary_arithmetic_is_no_near_miss() -> None:
         made = [x * y, x / y, x + y, x - y, x @ y, ops.softmax(x), ops.concat(x, y, axis=-1)]
         made += [ops.transpose(x, perm=(0, 2, 1)) * 2, ops.layer_norm(x) * y + x, x * 2 @ y]
         made += [ops.mask(x, masks.causal()), x * ops.sigmoid(y), ops.erf(x) * y, x * ops.tanh(y)]
+        made += [ops.attention(x, y, y, heads=2, kv_heads=2, scale=1)]
+        made += [ops.where(g.input("c", "bool", 2, 4, 4), x, y)]
         made += [x @ g.param("w3", "f32", 2, 4, 4), ops.reshape(x, shape=(8, 4))]
         for i, value in enumerate(made):
             g.output(f"y{i}", value)
@@ -93,3 +95,24 @@ def test_constants_of_activations_are_read_within_two_ulp(dtype: str, ulp: float
     (report,) = reports_of(g.build(), "recover-activations")
     assert report.applied == {"quick-gelu": 2}
     assert [d.rule for d in report.declined] == ["quick-gelu"] * 2
+
+
+def test_what_hides_is_read_with_what_is_added_behind_it() -> None:
+    with tfgraph.graph("g") as g:
+        keep, t = g.input("keep", "bool", "batch", 1, 1, "seq"), g.input("t", "f32", "seq", "seq")
+        zero, least = (ops.full(shape=(), value=v, dtype="f32") for v in (0, -3.4e38))
+        g.output("y", ops.softmax(scores(g) + (ops.where(keep, zero, least) + t)))
+    assert reports_of(g.build(), "recover-masks")[0].applied == {"changes-empty-rows": 1}
+
+
+def test_a_guard_of_empty_rows_is_needless_unless_masks_are_strict() -> None:
+    with tfgraph.graph("g") as g:
+        p, x = ops.softmax(scores(g)), g.input("x", "f32", 4)
+        made = [(p, 0), (p, 1), (x, 0), (ops.exp(x), 0)]
+        for i, (value, instead) in enumerate(made):
+            other = ops.full(shape=(), value=instead, dtype="f32")
+            g.output(f"y{i}", ops.where(ops.logical_not(ops.equal(value, value)), other, value))
+    (report,) = reports_of(g.build(), "recover-masks")
+    assert report.applied == {"guard-changes-nan-rows": 1}
+    assert report.declined == ()
+    assert reports_of(g.build(), "recover-masks{strict=true}")[0].applied == {}
