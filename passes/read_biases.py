@@ -16,7 +16,7 @@ import numpy as np
 from tfgraph.ir import Exact, as_dim
 from tfgraph.ir import mask as masks
 from tfgraph.ir.mask import bucket_bounds
-from tfgraph.ops import FloatArray, Traced, current
+from tfgraph.ops import FloatArray, Traced, current, reshape
 from tfgraph.ops.evaluate import run_node
 from tfgraph.ops.positions import affine
 from tfgraph.passes.behind import bare, in_front
@@ -58,34 +58,29 @@ def _alibi(node: Node, scores: TensorType, makers: Makers) -> list[Mask] | None:
     if len(node.inputs) != 2:
         return None
     heads = scores.shape[-3]
-    for one, other in (node.inputs, node.inputs[::-1]):
-        slopes, cast = makers.get(one), makers.get(other)
-        if slopes is None or slopes.op != "reshape" or cast is None or cast.op != "cast":
+    for slopes, far in (node.inputs, node.inputs[::-1]):
+        cast = makers.get(far)
+        if slopes.type.shape != (heads, _ONE, _ONE) or cast is None or cast.op != "cast":
             continue
-        source = slopes.inputs[0]
         distance = affine(cast.inputs[0], makers)
         offset = () if distance is None else _offset(distance, scores)
-        if not offset or source.type.shape != (heads,) or one.type.shape != (heads, _ONE, _ONE):
-            continue
-        return [masks.alibi(Traced(current(), source), *offset)]
+        if offset:
+            return [masks.alibi(reshape(Traced(current(), slopes), shape=(heads,)), *offset)]
     return None
 
 
 def _relative(rows: Node, scores: TensorType, makers: Makers) -> list[Mask] | None:
     """The rows [query, key, head] of a table, by the buckets of distances."""
-    if rows.op == "take" and rows.attrs["axis"] == 0:
-        table, index = rows.inputs
-    elif rows.op == "embedding":
-        index, table = rows.inputs
-    else:
+    if rows.op != "embedding":
         return None
-    if table.type.rank != 2 or not table.type.shape[0].is_const or index.type.rank != 2:
+    index, table = rows.inputs
+    if not table.type.shape[0].is_const:
         return None
     found = _of_distance(index, makers, scores)
     if found is None:
         return None
     offset, nodes, distance = found
-    numbers = np.arange(-FARTHEST, FARTHEST + 1, dtype=np.int64)
+    numbers = np.arange(-FARTHEST, FARTHEST)
     buckets = _evaluated(nodes, distance, index, numbers)
     said = {int(o.factor) for n in nodes for o in n.operands if isinstance(o, Exact)}
     kind = _kind(int(table.type.shape[0]), numbers, buckets, said)
@@ -100,24 +95,20 @@ def _of_distance(
 ) -> tuple[Dim | None, list[Node], Value] | None:
     """The offset of the queries, the nodes that compute an index of distances alone, in order, and
     the value that holds the distances."""
-    nodes: dict[tuple[Value, ...], Node] = {}
+    nodes: dict[Value, Node] = {}
     distances: dict[Value, Dim | None] = {}
 
     def visit(value: Value) -> bool:
-        node = makers.get(value)
-        if node is None or value in distances:
-            return node is not None
-        if node.outputs not in nodes:
-            line = affine(value, makers)
-            start = () if line is None else _offset(line, scores)
-            if start:
-                distances[value] = start[0]
-                return True
-            if node.op not in _OF_ELEMENTS and not in_front(node):
-                return False
-            if not all(map(visit, node.inputs)):
-                return False
-            nodes[node.outputs] = node
+        line, node = affine(value, makers), makers.get(value)
+        start = () if line is None else _offset(line, scores)
+        if start:
+            distances[value] = start[0]
+            return True
+        if node is None or not (node.op in _OF_ELEMENTS or in_front(node)):
+            return False
+        if not all(map(visit, node.inputs)):
+            return False
+        nodes[value] = node
         return True
 
     if not visit(index) or len(distances) != 1:

@@ -126,8 +126,9 @@ def bias_changes_empty_rows(scores: Any, m: Mask, match: Match) -> Any:
     parts: list[Mask] = []
     found = False
     for part in m.parts:
-        value = part.values.value if isinstance(part, masks.Bias) else None
-        hidden = None if value is None else reader.hidden(value, scores.type)
+        hidden = None
+        if isinstance(part, masks.Bias):
+            hidden = reader.hidden(part.values.value, scores.type)
         found = found or hidden is not None
         parts += [part] if hidden is None else hidden
     if not found:

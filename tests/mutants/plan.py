@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _ENGINE = ("one_change", "near_misses", "golden")
 _IMPORTED = ("recovered", "recover_near_misses", "recover alone", "golden", "recover")
-_MASKS = ("recover_masks", "recover_added", "recover_near_misses", *_IMPORTED)
+_MASKS = ("recover_masks", "recover_added", "read_biases", "recover_near_misses", *_IMPORTED)
 
 TESTS: dict[str, tuple[str, ...]] = {
     "simplify": ("simplify", *_ENGINE),
@@ -25,7 +25,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "recover_empty_rows": _IMPORTED,
     "recover_masks": _MASKS,
     "read_masks": _MASKS,
-    "read_biases": _MASKS,
+    "read_biases": ("read_biases", *_MASKS),
     "windows": _MASKS,
     "behind": _MASKS,
 }

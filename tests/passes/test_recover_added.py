@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
@@ -224,13 +223,6 @@ MASKED: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: ops.mask(ops.exp(s.scores) - square(s), causal()), "causal()"),
     (SQUARE, lambda s: ops.exp(s.scores) + 3, ""),
     (SQUARE, lambda s: ops.mask(ops.exp(s.scores) + 3, causal()), "causal()"),
-    (SQUARE, lambda s: read_twice(ops.exp(s.scores) + alibi_of(s)), ""),
-    (SQUARE, lambda s: alibi_of(s) + ops.exp(s.scores), "alibi(%slopes)"),
-    (SQUARE, lambda s: ops.exp(s.scores) - alibi_of(s), ""),
-    (SQUARE,
-     lambda s: ops.mean(s.scores, axis=1, keepdims=True) + buckets(s, 20, bidirectional=False),
-     ""),
-    (SQUARE, lambda s: ops.mean(s.scores, axis=0) + alibi_of(s), ""),
     (SQUARE, lambda s: (s.scores + square(s)) + square(s, "u") + square(s, "v"),
      "bias(%t) & bias(%u) & bias(%v)"),
     (SQUARE, lambda s: s.scores * square(s) + s.added(keys(s)), ""),
@@ -260,8 +252,6 @@ MASKED: list[tuple[tuple[Any, ...], Make, str]] = [
      "bias(%t) & relative(%rows)"),
     (SQUARE, lambda s: inside(s, each(s, 1, 1), alibi(s.ids("f32", 1, name="slopes"))),
      "alibi(%slopes) bias(%)"),
-    (SQUARE, lambda s: s.scores + alibi_of(s), "alibi(%slopes)"),
-    (SQUARE, lambda s: ops.exp(s.scores) + alibi_of(s), "alibi(%slopes)"),
 ]  # fmt: skip
 
 
@@ -272,54 +262,6 @@ def inside(s: Scores, t: Any, mask: Any) -> Any:
 
 def each(s: Scores, *outer: Any) -> Any:
     return s.ids("f32", *outer, s.m, s.n, name="t")
-
-
-def read_twice(x: Any) -> Any:
-    return x + ops.exp(x)
-
-
-def alibi_of(s: Scores) -> Any:
-    slopes = ops.reshape(s.ids("f32", 2, name="slopes"), shape=(2, 1, 1))
-    return slopes * ops.cast(s.k - s.q, dtype="f32")
-
-
-def buckets(s: Scores, most: float, *, bidirectional: bool, rows: int = 8) -> Any:
-    """What T5 adds: rows of a table by the bucket of the distance j - i. Raffel et al. 2020."""
-    distance = ops.reshape(s.k, shape=(1, s.n)) - ops.reshape(s.q, shape=(s.m, 1))
-    count = rows // 2 if bidirectional else rows
-    far = ops.abs_(distance) if bidirectional else -ops.minimum(distance, 0)
-    exact = count // 2
-    steps = ops.log(ops.cast(far, dtype="f32") / exact) / math.log(most / exact) * (count - exact)
-    bucket = ops.minimum(ops.cast(steps, dtype="i64") + exact, count - 1)
-    bucket = ops.where(ops.less(far, exact), far, bucket)
-    if bidirectional:
-        bucket = bucket + ops.cast(ops.less(0, distance), dtype="i64") * count
-    added = ops.transpose(ops.embedding(bucket, s.g.input("rows", "f32", rows, 2)), perm=(2, 0, 1))
-    return ops.reshape(added, shape=(1, 2, s.m, s.n))
-
-
-MASKED += [
-    (
-        SQUARE,
-        lambda s: s.scores + buckets(s, 30, bidirectional=True, rows=16),
-        "relative(%rows, max_distance=30)",
-    ),
-    (
-        SQUARE,
-        lambda s: s.scores + buckets(s, 20, bidirectional=False),
-        "relative(%rows, max_distance=20, bidirectional=false)",
-    ),
-    (
-        SQUARE,
-        lambda s: s.scores + buckets(s, 20, bidirectional=False, rows=7),
-        "relative(%rows, max_distance=20, bidirectional=false)",
-    ),
-    (
-        (2, 4, 6),
-        lambda s: s.scores + buckets(s, 30, bidirectional=True, rows=16),
-        "relative(%rows, max_distance=30, offset=0)",
-    ),
-]
 
 
 @pytest.mark.parametrize("at", range(len(MASKED)))
