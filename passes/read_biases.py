@@ -140,17 +140,11 @@ def _kind(rows: int, numbers: NDArray, buckets: NDArray, said: set[int]) -> tupl
     one, or the least."""
     for both in (True, False):
         count = rows // 2 if both else rows
-        if (both and rows % 2) or count < 2:
-            continue
-        before = np.maximum(-numbers, 0)
-        reached = buckets[numbers <= 0][::-1]  # by distances 0, 1, ...
+        reached = buckets[FARTHEST::-1]  # by distances 0, 1, ...
         last = int(np.argmax(reached == count - 1))
-        candidates = [*sorted(said, reverse=True), _USUAL, *range(last, 2 * last + 2)]
-        for most in candidates:
-            if not count // 2 < most <= FARTHEST:
-                continue
+        for most in (*said, _USUAL, *range(last, 3 * last)):
             bounds = bucket_bounds(count, most)
-            expected = np.searchsorted(bounds, before, side="right")
+            expected = np.searchsorted(bounds, np.maximum(-numbers, 0), side="right")
             if both:
                 after = np.searchsorted(bounds, np.maximum(numbers, 0), side="right")
                 expected = np.where(numbers > 0, count + after, expected)

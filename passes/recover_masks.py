@@ -158,10 +158,7 @@ def guard_changes_nan_rows(p: Any, zero: Any, match: Match) -> Any:
 @rule(call("mask", call("add", var("a"), var("b"), name="sum"), masked("m")), near=_SILENT)
 def added_before(a: Any, b: Any, m: Mask, sum: Node, match: Match) -> Any:
     """mask(scores + t, m) -> mask(scores, bias(t) & m)."""
-    scores, added = _sides(sum, match)
-    if scores is not None:
-        return _applied(scores, [*map(_bias, added), *m.parts])
-    if len(sum.inputs) < 2 or a.type != sum.output.type:
+    if len(sum.inputs) < 2 or _leads_to_scores(b.value, match):
         raise NoMatch
     return _applied(a, [masks.bias(b), *m.parts])
 
@@ -221,15 +218,14 @@ def masked_bias(scores: Any, m: Mask, match: Match) -> Any:
 
 def _check_same_axes(inner: Mask, t: Value, scores: Any) -> None:
     """Decline unless the masks of a tensor mean the same of the scores that it is added to."""
-    ours, theirs = t.type.shape, scores.shape
+    ours = t.type.shape
+    theirs = scores.shape
     for part in inner.parts:
         match part:
             case masks.Dense() | masks.Bias():
                 same = True
-            case masks.Causal() | masks.Window():
+            case masks.Causal() | masks.Window() | masks.Alibi() | masks.Relative():
                 same = ours[-2:] == theirs[-2:]
-            case masks.Alibi() | masks.Relative():
-                same = ours[-3:] == theirs[-3:]
             case _:
                 same = len(ours) == len(theirs) and ours[-2:] == theirs[-2:]
         if not same:
@@ -300,9 +296,7 @@ def _sides(sum: Node, match: Match) -> tuple[Any, list[Value]]:
         added: list[Value] = []
         while not _is_scores(value, match):
             node = match.makers.get(value)
-            if node is None or node.op != "add" or match.graph.users[value][1:]:
-                break
-            if len(node.inputs) < 2:
+            if node is None or node.op != "add" or len(node.inputs) < 2:
                 break
             x, y = node.inputs
             value, rest = (x, y) if _leads_to_scores(x, match) else (y, x)

@@ -11,7 +11,8 @@ from helpers.mask_graphs import Make, Scores, line, recover
 
 from tfgraph import ops
 
-SQUARE, STEP, FIXED, TWO = ("b", "n", "n"), ("b", "m", "n"), (2, 4, 6), (3, 2, 2)
+SQUARE, STEP, ONE = ("b", "n", "n"), ("b", "m", "n"), ("b", 1, "n")
+FIXED, TWO = (2, 4, 6), (3, 2, 2)
 
 
 def far(s: Scores) -> Any:
@@ -34,6 +35,7 @@ ALIBI: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: slopes(s) * as_f32(far(s)), "alibi(%)"),
     (SQUARE, lambda s: as_f32(far(s)) * slopes(s), "alibi(%)"),
     (STEP, lambda s: slopes(s) * as_f32(s.k - s.at), "alibi(%, offset=n - m)"),
+    (ONE, lambda s: slopes(s) * as_f32(s.k - s.at), "alibi(%, offset=n - 1)"),
     (SQUARE, lambda s: s.ids("f32", 2, 1, 1) * as_f32(far(s)), "alibi(%)"),
     (SQUARE, lambda s: ops.take(s.ids("f32", 2), 1 - line(2, 2, 1, 1)) * as_f32(far(s)),
      "alibi(%)"),
@@ -83,6 +85,10 @@ def buckets(
     return ops.transpose(look_up(bent(bucket), table), perm=perm)
 
 
+def sevens(s: Scores) -> Any:
+    return ops.full(shape=(s.m, s.n), value=7, dtype="i64")
+
+
 ONE_WAY = "relative(%rows, max_distance=20, bidirectional=false)"
 T5: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: buckets(s, 30, both=True, rows=16), "relative(%rows, max_distance=30)"),
@@ -93,6 +99,10 @@ T5: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE,
      lambda s: buckets(s, 20, distance=far(s), bent=flat),
      ONE_WAY),
+    (SQUARE, lambda s: buckets(s, 20, bent=lambda i: ops.minimum(i, sevens(s))), ONE_WAY),
+    (SQUARE, lambda s: buckets(s, 20, bent=lambda i: ops.minimum(i, ops.abs_(flat(far(s))))), ""),
+    (SQUARE, lambda s: buckets(s, 20, both=True, rows=7), ""),
+    (SQUARE, lambda s: buckets(s, 20, bent=lambda i: sevens(s)), ""),
     (SQUARE, lambda s: buckets(s, 20, bent=lambda i: ops.transpose(i, perm=(1, 0))), ""),
     (SQUARE, lambda s: buckets(s, 20, perm=(2, 1, 0)), ""),
     (SQUARE, lambda s: buckets(s, 20, bent=lambda i: ops.minimum(ops.abs_(i), 3)), ""),

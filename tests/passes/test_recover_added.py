@@ -223,6 +223,8 @@ MASKED: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: ops.mask(ops.exp(s.scores) - square(s), causal()), "causal()"),
     (SQUARE, lambda s: ops.exp(s.scores) + 3, ""),
     (SQUARE, lambda s: ops.mask(ops.exp(s.scores) + 3, causal()), "causal()"),
+    (SQUARE, lambda s: ops.mask(each(s, s.b, 2) + s.scores, causal()), "causal() & bias(%t)"),
+    (SQUARE, lambda s: inside(s, each(s, s.b, 1), causal()), "causal() & bias(%t)"),
     (SQUARE, lambda s: (s.scores + square(s)) + square(s, "u") + square(s, "v"),
      "bias(%t) & bias(%u) & bias(%v)"),
     (SQUARE, lambda s: s.scores * square(s) + s.added(keys(s)), ""),
@@ -274,3 +276,11 @@ def test_what_is_a_mask_already(at: int) -> None:
 def test_what_is_added_or_filled_in(at: int) -> None:
     sizes, made, mask = MADE[at]
     assert recover(sizes, made) == mask
+
+
+def test_zeros_that_are_masked_are_no_bias_where_masks_are_strict() -> None:
+    def made(s: Scores) -> Any:
+        zeros = ops.broadcast_to(number(0), shape=(s.n, s.n))
+        return inside(s, zeros, causal())
+
+    assert recover(SQUARE, made, "recover-masks{strict=true}") == "causal()"

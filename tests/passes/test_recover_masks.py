@@ -22,6 +22,7 @@ def beyond(s: Scores) -> Any:
 SEEN: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: lt(s.k, s.q + 1), "causal()"),
     (SQUARE, lambda s: no(lt(s.q, s.k)), "causal()"),
+    (SQUARE, lambda s: no(ops.broadcast_to(lt(s.q, s.k), shape=(s.b, 1, s.n, s.n))), "causal()"),
     (SQUARE, lambda s: no(lt(s.q, s.k + 1)), "causal(offset=-1)"),
     (SQUARE, lambda s: no(lt(s.q + 2, s.k)), "causal(offset=2)"),
     (SQUARE, lambda s: lt(s.k, s.q + 2), "window(right=1)"),
