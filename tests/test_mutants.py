@@ -100,7 +100,7 @@ def test_some_die_and_some_survive(tmp_path: Path) -> None:
     assert found.returncode == 1, found.stdout + found.stderr
     lines = found.stdout.splitlines()
     assert next(line.split() for line in lines if line.startswith("all ")) == [
-        "all", "0", "3", "1", "1", "1",
+        "all", "0", "3", "0", "1", "1", "1",
     ]  # fmt: skip
     assert sum("test_cleanup.py::test_equal_nodes_become_one" in line for line in lines) == 1
     (at,) = (i for i, line in enumerate(lines) if ": survived: " in line)

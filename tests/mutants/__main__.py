@@ -117,9 +117,11 @@ def _report(
     by_id = {f.mutant.id: f for f in fates if f.mutant is not None}
     alive = {key: f for key, f in by_id.items() if f.fate == "survived"}
     wrong = [_diff(f.mutant) for key, f in alive.items() if key not in equivalents if f.mutant]
-    row = "{:<24} {:>6} {:>9} {:>8} {:>10} {:>9}".format
-    print(row("file", "rules", "mutants", "killed", "equivalent", "survived"))
+    columns = ("rules", "mutants", "least", "killed", "equivalent", "survived")
+    row = "{:<24} {:>6} {:>9} {:>6} {:>8} {:>10} {:>9}".format
+    print(row("file", *columns))
     total: Counter[str] = Counter()
+    least: list[int] = []
     for name, module in modules.items():
         mine = [f for f in fates if f.mutant is not None and f.mutant.file == name]
         count = Counter(
@@ -130,14 +132,16 @@ def _report(
         rules = File(name, module.tree).rules
         count["rules"], count["mutants"] = len(rules), len(mine) - count["stillborn"]
         total += count
-        columns = ("rules", "mutants", "killed", "equivalent", "survived")
-        print(row(name, *(count[c] for c in columns)))
+        each = Counter(
+            r for f in mine if f.mutant and f.fate != "stillborn" for r in f.mutant.rules
+        )
+        least += [each[r] for r in rules]
         if whole:
-            each = Counter(
-                r for f in mine if f.mutant and f.fate != "stillborn" for r in f.mutant.rules
-            )
             wrong += [f"{name} {r}: {each[r]} mutants" for r in rules if each[r] < LEAST]
-    print(row("all", *(total[c] for c in ("rules", "mutants", "killed", "equivalent", "survived"))))
+        count["least"] = min((each[r] for r in rules), default=0)
+        print(row(name, *(count[c] if c != "least" or rules else "" for c in columns)))
+    total["least"] = min(least, default=0)
+    print(row("all", *(total[c] for c in columns)))
     print(f"{total['stillborn']} more do not even import, and do not count")
     if whole:
         files = {f"{name} " for name in modules}
