@@ -40,9 +40,9 @@ def _rotary(x: Any, c: Any, s: Any, high: Node, low: Node, halves: Node, match: 
         raise NoMatch(f"x is {x.type}, not heads of vectors")
     _check_tables(c, s)
     size = int(x.shape[-1])
-    windows = [(n.attrs["axis"] in (-1, 3), n.attrs["start"], n.attrs["stop"]) for n in (low, high)]
+    windows = [(n.attrs["start"], n.attrs["stop"]) for n in (low, high)]
     half = as_dim(size // 2)
-    expected = [(True, as_dim(0), half), (True, half, as_dim(size))]
+    expected = [(as_dim(0), half), (half, as_dim(size))]
     if size % 2 or windows != expected or halves.attrs["axis"] not in (-1, 3):
         raise NoMatch("the halves of x are not swapped")
     first, outer = axes_of_tables(x, c, s, last=as_dim(size))
@@ -65,7 +65,7 @@ def _table(t: Any, shape: tuple[Dim, ...], match: Match) -> Any:
     """One half of cosines or sines, as rotary takes them."""
     if not _is_doubled(t.value, match):
         raise NoMatch(f"{t.value} has two halves that may differ")
-    return reshape(slice_(t, axis=-1, start=0, stop=shape[-1]), shape=shape)
+    return reshape(slice_(t, axis=-1, stop=shape[-1]), shape=shape)
 
 
 def _is_doubled(value: Value, match: Match) -> bool:

@@ -150,6 +150,16 @@ def test_what_is_no_rotary(name: str) -> None:
     declines(*SWAPPED[name.partition(": ")[2]], "recover-rotary")
 
 
+@pytest.mark.parametrize("name", ["recover-rotary: moved tables"])
+def test_tables_that_are_scaled_rounded_and_moved(name: str) -> None:
+    with ops.graph("g") as g:
+        angle = ops.cast(ops.cast(twice(3, 2) * 0.5, dtype="f16"), dtype="f32")
+        rows = ops.reshape(ops.sin(ops.cos(angle)), shape=(1, 3, 4))
+        g.output("y", swapped((2, 1, 3, 4), ops.broadcast_to(rows, shape=(1, 1, 3, 4))))
+    _, (report,) = run_pipeline(g.build(), [PASSES["recover-rotary"]()])
+    assert report.applied["rotary"] == 1
+
+
 @pytest.mark.parametrize("name", ["recover-rotary: other tables"])
 def test_tables_repeated_otherwise(name: str) -> None:
     """[length, 1, half] repeated for as many in the batch: another angle for each of these."""

@@ -226,21 +226,21 @@ def half_turned(x: Any, cos: Any, sin: Any, axis: int = -1) -> Any:
     return x * cos + ops.concat(negated, low, axis=axis) * sin
 
 
-def tables(*shape: int) -> tuple[Any, Any]:
+def tables(*shape: int, axis: int = -1) -> tuple[Any, Any]:
     """Cosines and sines, each half twice."""
     angle = weight("angle", *shape)
-    whole = ops.concat(angle, angle, axis=-1)
+    whole = ops.concat(angle, angle, axis=axis)
     return ops.cos(whole), ops.sin(whole)
 
 
 @takes("recover-rotary", rotary=1)
 def rotary_of_heads(g: Builder) -> Any:
-    return half_turned(tensor("x", 2, 1, 3, 4), *tables(1, 1, 3, 2))
+    return half_turned(tensor("x", 2, 1, 3, 6), *tables(1, 1, 3, 3))
 
 
 @takes("recover-rotary", rotary=1)
 def rotary_by_length(g: Builder) -> Any:
-    return half_turned(tensor("x", 2, 2, 1, 4), *tables(2, 2, 1, 2), axis=3)
+    return half_turned(tensor("x", 2, 2, 3, 4), *tables(2, 2, 1, 2, axis=3), axis=3)
 
 
 def turned_in_pairs(x: Any, cos: Any, sin: Any) -> Any:

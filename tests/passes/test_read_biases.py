@@ -127,6 +127,7 @@ OTHERS: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: ops.exp(s.scores) - slopes(s) * as_f32(far(s)), ""),
     (SQUARE, lambda s: read_twice(ops.exp(s.scores) + slopes(s) * as_f32(far(s))), ""),
     (SQUARE, lambda s: one_head(s) + buckets(s, 20), ""),
+    (SQUARE, lambda s: ops.mean(s.scores, axis=0) + slopes(s) * as_f32(far(s)), ""),
     (SQUARE,
      lambda s: ops.mean(s.scores, axis=0) + slopes(s) * as_f32(flat(far(s))),
      "alibi(%)"),
