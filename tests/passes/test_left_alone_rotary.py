@@ -108,10 +108,42 @@ def swapped(
     return x * table + ops.concat(-high, low, axis=axis) * table
 
 
+def neighbours(
+    shape: tuple[int, ...],
+    *,
+    along: tuple[int, int] = (3, 3),
+    parts: tuple[int, ...] = (),
+    axis: int = 4,
+    table: Any = None,
+    batch: tuple[int, ...] = (1,),
+) -> Any:
+    """x cos + (-x1, x0, -x3, x2, ...) sin, by neighbours taken apart and put together."""
+    x, half = tensor("x", *shape), shape[-1] // 2
+    even, odd = (ops.take(x, ops.iota(length=half) * 2 + i, axis=a) for i, a in enumerate(along))
+    parts = parts or (*shape[:-1], half, 1)
+    paired = ops.concat(*(ops.reshape(t, shape=parts) for t in (-odd, even)), axis=axis)
+    if table is None:
+        one = ops.reshape(weight("t", shape[1], half), shape=(1, shape[1], 1, half, 1))
+        both = ops.broadcast_to(one, shape=(1, shape[1], 1, half, 2))
+        table = ops.reshape(both, shape=(*batch, shape[1], 1, shape[-1]))
+    return x * table + ops.reshape(paired, shape=shape) * table
+
+
 D = as_dim("d")
+NEIGHBOURS = "neighbours are not swapped"
 HALVES_SWAPPED = "the halves of x are not swapped"
 DIFFER = "two halves that may differ"
 SWAPPED: dict[str, tuple[Callable[[], Any], str]] = {
+    "neighbours of three axes": (
+        lambda: neighbours((2, 3, 4), along=(2, 2), axis=3, table=weight("t", 4)), "x is"
+    ),
+    "even ones of rows": (lambda: neighbours((1, 1, 4, 4), along=(2, 3)), NEIGHBOURS),
+    "odd ones of rows": (lambda: neighbours((1, 1, 4, 4), along=(3, 2)), NEIGHBOURS),
+    "neighbours of rows": (lambda: neighbours((1, 1, 4, 4), along=(2, 2)), NEIGHBOURS),
+    "neighbours as halves": (lambda: neighbours((1, 1, 3, 4), parts=(1, 1, 3, 1, 2)), NEIGHBOURS),
+    "neighbours one below the other": (
+        lambda: neighbours((1, 1, 3, 4), parts=(1, 1, 3, 1, 2), axis=3), NEIGHBOURS
+    ),
     "of three axes": (lambda: swapped((2, 3, 4), twice(3, 2)), "x is"),
     "of an unknown size": (
         lambda: swapped((2, 1, 3, D * 2), twice(3, D), (0, D), (D, D * 2)), "x is"
@@ -148,6 +180,15 @@ SWAPPED: dict[str, tuple[Callable[[], Any], str]] = {
 @pytest.mark.parametrize("name", [f"recover-rotary: {name}" for name in SWAPPED])
 def test_what_is_no_rotary(name: str) -> None:
     declines(*SWAPPED[name.partition(": ")[2]], "recover-rotary")
+
+
+@pytest.mark.parametrize("name", ["recover-rotary: three pairs"])
+@pytest.mark.parametrize("batch", [(1,), ()])
+def test_neighbours_are_three_pairs(name: str, batch: tuple[int, ...]) -> None:
+    with ops.graph("g") as g:
+        g.output("y", neighbours((1, 2, 3, 6), batch=batch))
+    _, (report,) = run_pipeline(g.build(), [PASSES["recover-rotary"]()])
+    assert report.applied["interleaved-rotary"] == 1
 
 
 @pytest.mark.parametrize("name", ["recover-rotary: moved tables"])

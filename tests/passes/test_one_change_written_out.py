@@ -217,12 +217,17 @@ def bias_that_hides(g: Builder) -> Any:
     return ops.exp(ops.mask(scores(), bias(tensor("t", 3, 3) + added(seen))))
 
 
+def also(*read: Any) -> None:
+    """Values that are results too, so that the rules leave them in place."""
+    for value in read:
+        ops.current().output(ops.current().unique("also"), value)
+
+
 def half_turned(x: Any, cos: Any, sin: Any, axis: int = -1) -> Any:
     half = int(x.shape[-1]) // 2
     low, high = (ops.slice_(x, axis=axis, start=i, stop=i + half) for i in (0, half))
     negated = -high
-    for value in (low, high, negated):  # read by others too
-        ops.current().output(ops.current().unique("also"), value)
+    also(low, high, negated)
     return x * cos + ops.concat(negated, low, axis=axis) * sin
 
 
@@ -245,9 +250,11 @@ def rotary_by_length(g: Builder) -> Any:
 
 def turned_in_pairs(x: Any, cos: Any, sin: Any) -> Any:
     even, odd = (ops.take(x, ops.iota(length=2) * 2 + i, axis=-1) for i in (0, 1))
-    shape = (2, 2, 2, 2, 1)
-    pairs = ops.concat(ops.reshape(-odd, shape=shape), ops.reshape(even, shape=shape), axis=-1)
-    return x * cos + ops.reshape(pairs, shape=(2, 2, 2, 4)) * sin
+    negated, shape = -odd, (2, 2, 2, 2, 1)
+    parts = [ops.reshape(t, shape=shape) for t in (negated, even)]
+    paired = ops.reshape(ops.concat(*parts, axis=-1), shape=(2, 2, 2, 4))
+    also(odd, negated, even, *parts, paired)
+    return x * cos + paired * sin
 
 
 def pairs(name: str) -> Any:
