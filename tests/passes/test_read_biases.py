@@ -39,6 +39,8 @@ ALIBI: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: s.ids("f32", 2, 1, 1) * as_f32(far(s)), "alibi(%)"),
     (SQUARE, lambda s: ops.take(s.ids("f32", 2), 1 - line(2, 2, 1, 1)) * as_f32(far(s)),
      "alibi(%)"),
+    (SQUARE, lambda s: slopes(s) * as_f32(far(s) - 2), "alibi(%, offset=2)"),
+    (SQUARE, lambda s: slopes(s) * as_f32(far(s) + s.rows), ""),
     (SQUARE, lambda s: slopes(s) * as_f32(s.k + s.q), ""),
     (SQUARE, lambda s: slopes(s) * as_f32(matrix(s, dtype="i64")), ""),
     (SQUARE, lambda s: slopes(s) * matrix(s), ""),
@@ -85,6 +87,11 @@ def buckets(
     return ops.transpose(look_up(bent(bucket), table), perm=perm)
 
 
+def by_rows(index: Any) -> Any:
+    """Another index in each row: its greatest is 7, as it is over all distances."""
+    return index + 7 - ops.max_(index, axis=1, keepdims=True)
+
+
 def sevens(s: Scores) -> Any:
     return ops.full(shape=(s.m, s.n), value=7, dtype="i64")
 
@@ -103,6 +110,7 @@ T5: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: buckets(s, 20, bent=lambda i: ops.minimum(i, ops.abs_(flat(far(s))))), ""),
     (SQUARE, lambda s: buckets(s, 20, both=True, rows=7), ""),
     (SQUARE, lambda s: buckets(s, 20, bent=lambda i: sevens(s)), ""),
+    (SQUARE, lambda s: buckets(s, 20, bent=by_rows), ""),
     (SQUARE, lambda s: buckets(s, 20, bent=lambda i: ops.transpose(i, perm=(1, 0))), ""),
     (SQUARE, lambda s: buckets(s, 20, perm=(2, 1, 0)), ""),
     (SQUARE, lambda s: buckets(s, 20, bent=lambda i: ops.minimum(ops.abs_(i), 3)), ""),
