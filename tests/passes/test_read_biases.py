@@ -89,7 +89,7 @@ def buckets(
 
 def by_rows(index: Any) -> Any:
     """Another index in each row: its greatest is 7, as it is over all distances."""
-    return index + 7 - ops.max_(index, axis=1, keepdims=True)
+    return index + 7 - ops.max_(index, axis=-1, keepdims=True)
 
 
 def sevens(s: Scores) -> Any:
