@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -65,8 +66,7 @@ def write_artifact(
         hashes[name] = hashlib.sha256(data).hexdigest()
     parts = [built.weights, *(f.weights for f in built.functions.values())]
     weights = {weight.name: weight for part in parts for weight in part}
-    write_weights(folder / layout.WEIGHTS, list(weights.values()))
-    hashes[layout.WEIGHTS] = layout.file_hash(folder / layout.WEIGHTS)
+    hashes[layout.WEIGHTS] = write_weights(folder / layout.WEIGHTS, list(weights.values()))
     manifest = _manifest(before, after, built, target, hashes)
     for port in manifest["outputs"]:
         port |= {"tap": True} if port["name"] in taps else {}
@@ -151,8 +151,9 @@ def _interface(
     }
 
 
-def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> None:
-    """Write weights as safetensors, one after another in memory.
+def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> str:
+    """Write weights as safetensors, one after another in memory; the sha256 of the file, which is
+    computed in another thread while the next weight is packed and written.
 
     Tensors whose size is a multiple of 64 bytes come first, and the header is padded, so that
     those start at a multiple of 64 and can be mapped; the format allows no holes.
@@ -173,13 +174,21 @@ def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> None:
         offset += size
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-(len(text) + 8) % ALIGNMENT)
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
+    head = len(text).to_bytes(8, "little") + text
+    digest = hashlib.sha256(head)
+    with path.open("wb") as file, ThreadPoolExecutor(1) as hashing:
+        file.write(head)
+        hashed: Future[None] | None = None
         for weight, size in sized:
             data = np.ascontiguousarray(weight.make())
             if data.nbytes != size or str(data.dtype) != weight.dtype:
                 raise TfgraphError(f"weight {weight.name} is {data.dtype}{list(data.shape)}")
-            file.write(data.reshape(-1).view(np.uint8).data)  # `tofile` hides the system's errors
+            plain = data.reshape(-1).view(np.uint8).data
+            if hashed is not None:
+                hashed.result()  # so that no more than two weights are held
+            hashed = hashing.submit(digest.update, plain)
+            file.write(plain)  # `tofile` hides the system's errors
+    return digest.hexdigest()
 
 
 def _json(value: Any) -> bytes:

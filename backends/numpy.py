@@ -5,7 +5,7 @@ May import: base, memory, ops, runtime, ir.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Never
@@ -27,11 +27,15 @@ from tfgraph.backends.memory import Step, reference_steps, refuse_absurd_steps
 from tfgraph.backends.rounding import Rounding
 from tfgraph.ir import Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate, in_float64
+from tfgraph.ops.floats import SharedArray
 from tfgraph.runtime.inputs import check_inputs, refuse_positional
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.overlap import check_states
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
+
+Case = tuple[Mapping[str, NDArray], Mapping[str, int]]
+"""Inputs by name, and the sizes that their shapes do not tell."""
 
 
 @dataclass(repr=False)
@@ -74,6 +78,30 @@ class NumpyExecutable(Runnable):
         results = ((o.name, np.array(found[o.value.name], order="C")) for o in self.graph.outputs)
         return deliver(results, places, out)
 
+    def together(self, cases: Sequence[Case]) -> list[dict[str, NDArray]]:
+        """The outputs by name for each case of inputs and sizes, all computed node by node, so that
+        a weight is widened to float64 once for all of them: for a model of few tokens that takes
+        longer than the rest. Memory is that of all cases together."""
+        checked = [self._checked(inputs, dims) for inputs, dims in cases]
+        weights = {p.value.name: SharedArray(self.weights[p.value.name]) for p in self.graph.params}
+        wanted = {o.value.name for o in self.graph.outputs}
+        runs = [self._values(arrays, sizes, None, weights) for arrays, sizes in checked]
+        found: list[dict[str, NDArray]] = [{} for _ in runs]
+        # Each run leaves NumPy's handling of errors as it met it, which the others have changed.
+        with np.errstate(all="ignore"):
+            for step in zip(*runs, strict=True):
+                for results, (value, _, array) in zip(found, step, strict=True):
+                    if value.name in wanted:
+                        results[value.name] = array
+                node = step[0][1]
+                for value in () if node is None else node.inputs:
+                    if value.name in weights:
+                        weights[value.name].forget()
+        return [
+            {o.name: np.array(values[o.value.name], order="C") for o in self.graph.outputs}
+            for values in found
+        ]
+
     def trace(
         self,
         inputs: Mapping[str, NDArray],
@@ -92,11 +120,18 @@ class NumpyExecutable(Runnable):
         return check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
 
     def _values(
-        self, arrays: Mapping[str, NDArray], sizes: Mapping[str, int], keep: set[str] | None
+        self,
+        arrays: Mapping[str, NDArray],
+        sizes: Mapping[str, int],
+        keep: set[str] | None,
+        shared: Mapping[str, FloatArray] | None = None,
     ) -> Iterator[tuple[Value, Node | None, NDArray]]:
+        """Every value in order; `shared` are the weights where several runs share them."""
         refuse_absurd_steps(self._steps, sizes)
         weights = {p.value.name: self.weights[p.value.name] for p in self.graph.params}
-        given = {n: FloatArray(self._wide(array)) for n, array in {**arrays, **weights}.items()}
+        plain = arrays if shared else {**arrays, **weights}
+        given = {n: FloatArray(self._wide(array)) for n, array in plain.items()}
+        given.update(shared or {})
         sources = [i.value for i in self.graph.inputs] + [p.value for p in self.graph.params]
         for value in sources:
             if keep is None or value.name in keep:

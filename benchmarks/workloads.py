@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
-MODELS = Path(__file__).parent / "models"
+MODELS = Path(__file__).parent.parent / "examples"
 ARTIFACT, WEIGHTS, PROBE = "artifact", "weights.npz", "probe"
 
 # Variables that choose BLAS kernels, or keep Python from caching what it compiles, would make one
@@ -24,7 +24,7 @@ THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
 
 @dataclass(frozen=True)
 class Workload:
-    """A model of `models/` at one batch size and length, its sizes repeated for NumPy's side.
+    """A model of `examples/` at one batch size and length, its sizes repeated for NumPy's side.
 
     `task`: "forward", the whole model; "prefill", the next token's logits after a prompt of that
     length; "decode", those after one more token behind it.
@@ -109,7 +109,7 @@ def environment(threads: int) -> dict[str, str]:
 
 
 def prepare(model: str, folder: Path) -> None:
-    """Compile `models/MODEL.yaml` into `folder`, with the same weights beside it for NumPy."""
+    """Compile `examples/MODEL.yaml` into `folder`, with the same weights beside it for NumPy."""
     from tfgraph.api import build
     from tfgraph.model import load_source
 

@@ -3,6 +3,7 @@ object files whose bytes were hashed. Python's audit events tell, in a process o
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -109,7 +110,7 @@ def test_bytes_that_are_no_code_are_told(artifact: Path, tmp_path: Path) -> None
     name = next(name for name in files if name.endswith(".o"))
     folder = edit_manifest(artifact, tmp_path / "bad.tfgraph")
     (folder / name).write_bytes(b"no code" * 50)
-    files[name] = layout.file_hash(folder / name)
+    files[name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
     edit_manifest(folder, folder, files=files)
     with pytest.raises(TfgraphError, match="model 'small' cannot be linked: "):
         tfgraph.load(folder)

@@ -243,6 +243,8 @@ def _build(
     target = backend.settle(chosen)
     final = Path(output or f"{opened.graph.name}.{target.name}{SUFFIX}")
     arrays, functions = _weights(opened), _functions(opened, backend)
+    if isinstance(arrays, Seeded):
+        arrays.make_ahead()
     tokenizer = _tokenizer(opened)
     progress("passes")
     main = fuse(opened.graph, target, passes, after, tap, prove)

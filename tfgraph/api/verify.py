@@ -9,8 +9,9 @@ backends, bounds, empty_rows, moves, cost, ir, errors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -131,15 +132,15 @@ def verify(
     """
     given = given_weights(graph, weights)
     reference = NumpyExecutable(graph, given)
-    points = plan(graph, budget)
-    allowed = Allowed(graph, given, target, plan(graph, budget * BOUND_SHARE, 1)[:3])
+    need = Need.of(graph)
+    points = plan(graph, budget, need=need)
+    small = plan(graph, budget * BOUND_SHARE, 1, need)[:3]
+    allowed = Allowed(graph, given, target, small)
     values, after = {o.name: o.value for o in graph.outputs}, after_rounding(graph)
     worst: dict[str, tuple[Difference, int]] = {}
     empty_rows = 0
     reason = None if points else "no sizes were found that meet the constraints"
-    for seed, sizes in enumerate(points):
-        inputs = {port.name: example(port, sizes, seed) for port in reference.inputs}
-        expected = reference(dims=_extra(executable, sizes), **inputs)
+    for seed, (sizes, inputs, expected) in enumerate(_references(reference, points, need.memory)):
         got = executable(dims=_extra(executable, sizes), **inputs)
         found = _differences(expected, got, allowed)
         if zeroed is not None and not all(d.ok for d in found.values()):
@@ -163,6 +164,23 @@ def verify(
     return Verification(
         "numpy", verdict, reason, tuple(points), outputs, worst_at, empty_rows=empty_rows
     )
+
+
+def _references(
+    reference: NumpyExecutable, points: Sequence[dict[str, int]], memory: Dim
+) -> Iterator[tuple[dict[str, int], dict[str, Any], dict[str, Any]]]:
+    """Each point with inputs, whose seed is its number, and what the reference makes of them: as
+    many together as BYTE_BUDGET allows."""
+    least = memory.evaluate(points[0]) if points else 0
+    numbered = list(enumerate(points))
+    while numbered:
+        needs = accumulate(memory.evaluate(sizes) - least for _, sizes in numbered)
+        count = max(1, sum(need <= BYTE_BUDGET for need in needs))
+        now, numbered = numbered[:count], numbered[count:]
+        given = [{p.name: example(p, sizes, seed) for p in reference.inputs} for seed, sizes in now]
+        extra = [_extra(reference, sizes) for _, sizes in now]
+        found = reference.together(list(zip(given, extra, strict=True)))
+        yield from zip((sizes for _, sizes in now), given, found, strict=True)
 
 
 def _differences(
@@ -213,8 +231,26 @@ def _both(a: bool | None, b: bool | None) -> bool | None:
     return None if None in (a, b) and False not in (a, b) else bool(a and b)
 
 
+@dataclass(frozen=True)
+class Need:
+    """What the reference needs: operations, and bytes with the inputs."""
+
+    flops: Dim
+    memory: Dim
+
+    @staticmethod
+    def of(graph: Graph) -> Need:
+        """Counted once for all sizes."""
+        inputs = (8 * product(i.value.type.shape) for i in graph.inputs)
+        memory = sum(inputs, start=peak(reference_steps(graph)))
+        return Need(as_dim(cost(graph).total.flops), memory)
+
+
 def plan(
-    graph: Graph, budget: float = FLOP_BUDGET, large: int = LARGE_SHARE
+    graph: Graph,
+    budget: float = FLOP_BUDGET,
+    large: int = LARGE_SHARE,
+    need: Need | None = None,
 ) -> list[dict[str, int]]:
     """The sizes to try, each once, in order, all of them within ranges and constraints."""
     names = sorted({s for v in graph.values() for d in v.type.shape for s in d.symbols})
@@ -225,13 +261,11 @@ def plan(
     odd = {s.name: _odd(s, 3) for s in symbols}
     odd |= {s.name: _odd(s, ODD + 4 * i) for i, s in enumerate(lengths)}
     wide = {s.name: _odd(s, ODD) if s.name in batch else s.low for s in symbols}
-    flops = as_dim(cost(graph).total.flops)
-    memory = peak(reference_steps(graph))
-    memory += sum((8 * product(i.value.type.shape) for i in graph.inputs), start=as_dim(0))
-    most = memory.evaluate(low) + BYTE_BUDGET
+    need = need or Need.of(graph)
+    most = need.memory.evaluate(low) + BYTE_BUDGET
 
     def fit(sizes: Mapping[str, int], share: int = 1) -> dict[str, int]:
-        return _fit([(flops, budget * share), (memory, most)], sizes, low)
+        return _fit([(need.flops, budget * share), (need.memory, most)], sizes, low)
 
     points = [
         low,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
@@ -219,7 +219,9 @@ def _sum(terms: Iterable[tuple[Monomial, int]]) -> Dim:
     for monomial, coefficient in terms:
         totals[monomial] = totals.get(monomial, 0) + coefficient
     kept = [(m, c) for m, c in totals.items() if c]
-    return Dim(tuple(sorted(kept, key=lambda t: _monomial_key(t[0]))))
+    if len(kept) > 1:
+        kept.sort(key=lambda t: _monomial_key(t[0]))
+    return Dim(tuple(kept))
 
 
 def _times(a: Monomial, b: Monomial) -> Monomial:
@@ -318,6 +320,7 @@ def _substitute_atom(atom: Atom, sizes: Mapping[str, DimLike]) -> Dim:
     return _floordiv(*parts)
 
 
+@lru_cache(maxsize=4096)
 def _monomial_key(monomial: Monomial) -> tuple[int, str]:
     return -sum(power for _, power in monomial), _term(monomial, 1)
 

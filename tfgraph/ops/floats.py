@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -80,13 +80,19 @@ class FloatArray(Array):
         operands = [_constant(o, self.dtype) for o in operands]
         # Overflow to inf and invalid to NaN are results here, not news.
         with np.errstate(all="ignore"):
-            result = definition.body(*(each_array(o, _widen) for o in operands), **attrs)
+            result = definition.body(*(each_array(o, _widened) for o in operands), **attrs)
             if not isinstance(result, tuple):
                 return FloatArray(_round(result.data, types[0].dtype))
             results = cast("tuple[FloatArray, ...]", result)
             return tuple(
                 FloatArray(_round(r.data, t.dtype)) for r, t in zip(results, types, strict=True)
             )
+
+    def widened(self) -> FloatArray:
+        """Floats in float64, in which bodies compute; integers and bools as they are."""
+        if not self.dtype.is_float:
+            return self
+        return FloatArray(self.data.astype(np.float64, copy=False))
 
     def like(self, value: ExactLike) -> FloatArray:
         """A scalar, rounded once to this dtype."""
@@ -190,6 +196,23 @@ class FloatArray(Array):
         return FloatArray(_round(self.data, dtype))
 
 
+class SharedArray(FloatArray):
+    """An array that several evaluations read, one after another: what it is in float64 is made for
+    the first of them and kept until `forget`."""
+
+    @cached_property
+    def _in_float64(self) -> FloatArray:
+        return super().widened()
+
+    def widened(self) -> FloatArray:
+        """See `FloatArray.widened`."""
+        return self._in_float64
+
+    def forget(self) -> None:
+        """Let go of the array in float64."""
+        vars(self).pop("_in_float64", None)
+
+
 def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     """The NumPy dtype; bfloat16 and int4 come from ml_dtypes."""
     name: Any = dtype.value
@@ -256,8 +279,8 @@ def _constant(given: Any, dtype: DType) -> Any:
     return exact(float(np.asarray(float(given)).astype(numpy_dtype(dtype))))
 
 
-def _widen(array: FloatArray) -> FloatArray:
-    return FloatArray(array.data.astype(np.float64, copy=False)) if array.dtype.is_float else array
+def _widened(array: FloatArray) -> FloatArray:
+    return array.widened()
 
 
 def _round(data: NDArray, dtype: DType) -> NDArray:

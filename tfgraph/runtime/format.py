@@ -141,12 +141,6 @@ def read_checked(folder: Path, name: str, sha256: str) -> bytes:
     return data
 
 
-def file_hash(path: Path) -> str:
-    """The sha256 of a file."""
-    with _opened(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 @contextmanager
 def held(folder: Path) -> Generator[Callable[[], bool]]:
     """Asked inside the block: whether the path still names the folder that it names now. The folder

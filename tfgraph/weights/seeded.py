@@ -6,8 +6,10 @@ May import: ops.floats, runtime.memory, ir, errors.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from math import prod
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
     NDArray = np.ndarray[Any, Any]
 
 
+_STEP = 1 << 15  # numbers at a time, so that what is computed of them stays in the cache
+_EVEN_PARTS = np.uint64(0x0000FFFF0000FFFF)
+
+
 class Seeded(Mapping[str, "NDArray"]):
     """Parameters made from a seed, each the same whatever the others are, and made once."""
 
@@ -32,11 +38,24 @@ class Seeded(Mapping[str, "NDArray"]):
         self.seed = seed
         self._params = {param.value.name: param for param in params}
         self._made: dict[str, NDArray] = {}
+        self._making = Lock()
 
     def __getitem__(self, name: str) -> NDArray:
-        if name not in self._made:
-            self._made[name] = seeded(self._params[name], self.seed)
-        return self._made[name]
+        with self._making:
+            if name not in self._made:
+                self._made[name] = seeded(self._params[name], self.seed)
+            return self._made[name]
+
+    def make_ahead(self) -> None:
+        """Make all of them in another thread, while this one has other work. What is wrong with one
+        is told to whoever asks for it."""
+
+        def make() -> None:
+            for name in self:
+                with suppress(Exception):
+                    self[name]
+
+        Thread(target=make, name="seeded weights", daemon=True).start()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._params)
@@ -66,21 +85,31 @@ def seeded(param: Param, seed: int = 0) -> NDArray:
     std = float(fill.argument) if isinstance(fill.argument, Exact) else 1.0
     mean = float(fill.kind == "ones")
     out: NDArray = np.empty(int(np.prod(shape, dtype=np.int64)), target)
-    step = 1 << 20
-    for start in range(0, out.size, step):
-        part = out[start : start + step]
-        part[...] = (mean + _bell(words.random_raw(part.size)) * std).astype(target)
+    for start in range(0, out.size, _STEP):
+        part = out[start : start + _STEP]
+        values = _bell(words.random_raw(part.size))
+        values *= std
+        values += mean
+        part[...] = values
     return out.reshape(shape)
 
 
 def _bell(words: NDArray) -> NDArray:
     """From each u64 the sum of its four 16-bit parts, centred and scaled to variance 1: close to
     normal (Irwin-Hall of order 4, within 3.5 deviations), without a function that libms round
-    differently."""
-    parts = [(words >> np.uint64(16 * i)) & np.uint64(0xFFFF) for i in range(4)]
-    total: NDArray = (parts[0] + parts[1] + parts[2] + parts[3]).astype(np.float64)
+    differently. Overwrites the words."""
+    upper = words >> np.uint64(16)
+    words &= _EVEN_PARTS
+    upper &= _EVEN_PARTS
+    words += upper  # two sums of two parts, which cannot carry into each other
+    np.right_shift(words, np.uint64(32), out=upper)
+    words += upper
+    words &= np.uint64(0xFFFFFFFF)
+    centred = words.view(np.int64)
+    centred *= 2
+    centred -= 4 * 0xFFFF
     deviation = np.sqrt(4 * (2.0**32 - 1) / 3)  # of twice the sum; sqrt rounds correctly
-    scaled: NDArray = (2 * total - 4 * 0xFFFF) / deviation
+    scaled: NDArray = centred / deviation
     return scaled
 
 
