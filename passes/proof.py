@@ -10,16 +10,18 @@ their border; equal regions are checked once, so that a model's depth costs noth
 - READ: what an exporter wrote is taken for what it nearly is, a rounded constant or the least
   number of a type. Nothing is checked here; the artifact is verified against what was written.
 
-May import: region, structure, samples, pipeline, text, ops, ir.
+May import: region, structure, samples, pipeline, text, ops, ir, cache.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from tfgraph.cache import active
 from tfgraph.errors import CheckFailed
 from tfgraph.ir import product
 from tfgraph.ops.field import NotInField
@@ -41,6 +43,7 @@ PROVED, FIELD_TESTED, TESTED, READ = KINDS = "PROVED", "FIELD-TESTED", "TESTED",
 ERROR = 2.0**-60
 """Draws go on until the probability of a wrong verdict is below this."""
 
+_KIND = "proofs"  # in the cache
 _HINT = "--print-after all shows what it does; --no-prove compiles nonetheless"
 WHOLE = 10_000_000
 """Parameters up to which a whole graph is drawn."""
@@ -137,6 +140,19 @@ def _prove(before: str, after: str) -> Proof | str:
 
 
 def _compare(before: Graph, after: Graph) -> Proof | str:
+    """What an earlier compilation found of the same two graphs holds; else they are drawn."""
+    cache, key = active(), (print_graph(before), print_graph(after))
+    known = None if cache is None else cache.get(_KIND, *key)
+    if known is not None:
+        kind, error, opaque = json.loads(known)
+        return Proof(kind, error, tuple(opaque))
+    found = _drawn(before, after)
+    if cache is not None and isinstance(found, Proof):
+        cache.put(_KIND, json.dumps([found.kind, found.error, found.opaque]).encode(), *key)
+    return found
+
+
+def _drawn(before: Graph, after: Graph) -> Proof | str:
     try:
         found = agree_in_field(before, after, ERROR)
     except NotInField:

@@ -72,6 +72,11 @@ def load_plugins(files: Sequence[str | Path] = ()) -> None:
             _warn_of_the_unregistered(file, module, registered=_registered() != before)
 
 
+def any_loaded() -> bool:
+    """Whether any extension takes part."""
+    return bool(_loaded)
+
+
 def _registered() -> list[Any]:
     """The ops, passes, rules and backends that there are; emitters and architectures too where
     their modules are loaded."""

@@ -2,7 +2,8 @@
 
 `build_objects` runs the Relax passes that plan memory and lower `call_tir`, then TVM's lowering and
 LLVM, and keeps the object files that TVM would hand to a linker. `tfgraph.runtime.jit` loads those
-bytes as they are. The same module gives the same bytes in every process. May import: tvm, errors.
+bytes as they are. The same module gives the same bytes in every process.
+May import: tvm, cache, errors.
 """
 
 from __future__ import annotations
@@ -15,12 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import tvm
 from tvm import relax, s_tir, tirx
+from tvm.relax import vm_build
 from tvm.tirx import compilation_pipeline
+
+from tfgraph.cache import active
 
 if TYPE_CHECKING:
     from tfgraph.backends.tvm.target import CpuMachine
 
 _KERNEL_PIPELINE = "tfgraph-cpu"
+_KIND = "kernels"  # in the cache
+_vm: Any = vm_build  # the parts of `relax.build`
 
 
 def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> list[bytes]:
@@ -29,15 +35,58 @@ def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> lis
     The Relax functions check their arguments' types in any case. With `checks` each kernel checks
     its own too, which finds mistakes of the code that calls it but triples the size of the code.
     """
-    return object_files(compile_module(mod, machine, checks=checks))
+    with _context(checks):
+        lowered = _lowered(mod, machine)
+        cache = active()
+        if cache is None:
+            return object_files(_linked(lowered, machine))
+        # What the virtual machine runs is quickly made, and changes with the number of layers; what
+        # takes LLVM's time are the kernels, which then are the same.
+        kernels = _vm._filter_tir(_vm._vmcodegen(relax.ExecBuilder(), lowered))
+        key = tvm.ir.save_json(kernels), str(machine.target), str(checks)
+        known = cache.get(_KIND, *key)
+        if known is not None:
+            return [known, *object_files(_linked(lowered, machine, _no_kernels()))[1:]]
+        objects = object_files(_linked(lowered, machine))
+        cache.put(_KIND, objects[0], *key)
+        return objects
 
 
 def compile_module(mod: Any, machine: CpuMachine, *, checks: bool = False) -> Any:
     """The same as TVM's executable, in which the machine code has not been written down yet."""
-    with tvm.transform.PassContext(opt_level=2, config={"tirx.disable_assert": not checks}):
-        return relax.build(
-            mod, machine.target, relax_pipeline=relax_pipeline(), tir_pipeline=_KERNEL_PIPELINE
-        )
+    with _context(checks):
+        return _linked(_lowered(mod, machine), machine)
+
+
+def _context(checks: bool) -> Any:
+    return tvm.transform.PassContext(opt_level=2, config={"tirx.disable_assert": not checks})
+
+
+def _lowered(mod: Any, machine: CpuMachine) -> Any:
+    with machine.target:
+        return relax_pipeline()(mod)
+
+
+def _linked(lowered: Any, machine: CpuMachine, kernels: Any = None) -> Any:
+    """The executable of a module after `relax_pipeline`, as `relax.build` makes it; with its
+    kernels, or with those given."""
+    builder = relax.ExecBuilder()
+    functions = _vm._filter_tir(_vm._vmcodegen(builder, lowered))
+    constants = dict(lowered.attrs.get("const_name_to_constant", {})) if lowered.attrs else {}
+    return _vm._vmlink(
+        builder,
+        machine.target,
+        functions if kernels is None else kernels,
+        tir_pipeline=_KERNEL_PIPELINE,
+        params=constants,
+    )
+
+
+def _no_kernels() -> Any:
+    """A module of one function that does nothing: a library, so that the rest is written as it is
+    beside the real one."""
+    nothing = tirx.PrimFunc([], tirx.Evaluate(0)).with_attr("global_symbol", "nothing")
+    return tvm.IRModule({"nothing": nothing})
 
 
 def object_files(executable: Any) -> list[bytes]:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.api.fuse import AfterPass, fuse
+from tfgraph.api.remembered import remembered
 from tfgraph.api.source import Opened, open_source
 from tfgraph.api.verify import Verification, verify_together
+from tfgraph.api.weights import as_seeded
 from tfgraph.backends.artifact import record_verification, write_artifact
 from tfgraph.backends.base import (
     Backend,
@@ -29,6 +31,7 @@ from tfgraph.backends.base import (
 )
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.staging import Staging
+from tfgraph.cache import Cache, using
 from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.passes import PassReport, Tap
@@ -193,6 +196,7 @@ def build(
     origin: Sequence[str] | None = None,
     progress: Progress = lambda stage: None,
     after: AfterPass | None = None,
+    cache: Cache | None = None,
 ) -> CompileReport:
     """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here); `source`,
     `target`, `weights` and `tap` are those of `compile`.
@@ -202,21 +206,23 @@ def build(
     With `prove` each pass must keep what the graph means, else it raises Refuted; see
     `tfgraph.passes.proof`. `origin` is how the command line names the source of a graph: the model
     and its plugins, without folders. `progress` hears what is being done; `after` sees the graph
-    around each pass.
+    around each pass. With a `cache`, see `tfgraph.cache`, what an earlier compilation found of the
+    same bytes holds; it knows nothing of ops, rules and passes that are not tfgraph's own.
     """
-    return _build(
-        open_source(source, weights),
-        target,
-        output,
-        passes=passes,
-        tap=tap,
-        check=check,
-        prove=prove,
-        keep_failed=keep_failed,
-        origin=origin,
-        progress=progress,
-        after=after,
-    )
+    with using(cache):
+        return _build(
+            open_source(source, weights),
+            target,
+            output,
+            passes=passes,
+            tap=tap,
+            check=check,
+            prove=prove,
+            keep_failed=keep_failed,
+            origin=origin,
+            progress=progress,
+            after=after,
+        )
 
 
 def _build(
@@ -243,8 +249,9 @@ def _build(
     target = backend.settle(chosen)
     final = Path(output or f"{opened.graph.name}.{target.name}{SUFFIX}")
     arrays, functions = _weights(opened), _functions(opened, backend)
-    if isinstance(arrays, Seeded):
-        arrays.make_ahead()
+    seeded = as_seeded(arrays)
+    if seeded is not None:
+        seeded.make_ahead()
     tokenizer = _tokenizer(opened)
     progress("passes")
     main = fuse(opened.graph, target, passes, after, tap, prove)
@@ -272,7 +279,11 @@ def _build(
         written = {"main": (graph, compiled)}
         written |= {name: (g, fused[name]) for name, g in functions.items()}
         zeroed = compiled if main.changes_empty_rows else None
-        outcome = _verified(backend, staging.folder, written, arrays, target, check, zeroed)
+
+        def verify() -> Verification:
+            return _verified(backend, staging.folder, written, arrays, target, check, zeroed)
+
+        outcome = remembered(staging.folder, arrays, verify) if check else verify()
         with staging.writing():
             sha256 = record_verification(staging.folder, outcome.record())
         failed = outcome.ok is False

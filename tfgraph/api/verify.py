@@ -71,6 +71,8 @@ class Verification:
     empty_rows: int = 0
     """Rows of outputs that were compared with the graph after the passes, since they depend on rows
     with no allowed key: see `tfgraph.api.empty_rows`."""
+    remembered: bool = False
+    """Whether an earlier compilation of the same bytes was verified, and this one not again."""
 
     def to_json(self) -> dict[str, Any]:
         """The object in `compile --json`."""
@@ -81,6 +83,7 @@ class Verification:
             "instead": self.instead,
             "dims": [dict(d) for d in self.dims],
             "empty_rows": self.empty_rows,
+            "remembered": self.remembered,
             "outputs": [
                 {
                     **{k: v for k, v in d.to_json().items() if k in _OF_OUTPUTS},

@@ -78,6 +78,11 @@ class GivenWeights(Mapping[str, "NDArray"]):
             first, *rest = errors[:_MOST]
             raise TfgraphError(first.message, first.location, first.hint, rest)
 
+    @property
+    def seeded(self) -> Seeded | None:
+        """See `as_seeded`."""
+        return as_seeded(self._given)
+
     def __getitem__(self, name: str) -> NDArray:
         return _checked(self._params[name], self._given[name])
 
@@ -86,6 +91,13 @@ class GivenWeights(Mapping[str, "NDArray"]):
 
     def __len__(self) -> int:
         return len(self._params)
+
+
+def as_seeded(weights: Mapping[str, NDArray]) -> Seeded | None:
+    """The seeded weights that these are; None of others."""
+    if isinstance(weights, GivenWeights):
+        return weights.seeded
+    return weights if isinstance(weights, Seeded) else None
 
 
 def _few(names: list[str]) -> str:

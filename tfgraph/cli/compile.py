@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tfgraph.cache import Cache, default_cache
 from tfgraph.cli.options import (
     InterveneOption,
     ModelArgument,
@@ -85,6 +86,9 @@ def compile(
     shared: Annotated[
         bool, typer.Option("--shared", help="also link kernels/model.so, for C++ programs")
     ] = False,
+    cache: Annotated[
+        bool, typer.Option("--cache/--no-cache", help="take what is known of the same bytes")
+    ] = True,
     intervene: InterveneOption = None,
     threads: ThreadsOption = None,
 ) -> int:
@@ -108,6 +112,7 @@ def compile(
     wanted = _passes_to_show(print_after or (), names)
     if not session.quiet:
         print_model(session, model, read)
+    known = default_cache() if cache and _is_all_ours(session, model) else None
     where = f"for {chosen.name}" + (f" {chosen.arch}" if chosen.arch else "")
     try:
         with session.progress(f"compiling {where}") as say:
@@ -123,6 +128,7 @@ def compile(
                 origin=_origin(session, model, intervene or ()),
                 progress=lambda stage: say(f"{_STAGES.get(stage, stage)} {where}"),
                 after=_show_diffs(session, wanted, names),
+                cache=known,
             )
     except VerificationFailed as failure:
         failure.hint = _reproduce(session, model, passes, intervene or (), failure.report)
@@ -136,7 +142,20 @@ def compile(
         session.print(str(report.artifact))
     else:
         _print_report(session, report)
+        if known is not None and known.found:
+            session.print(f"{session.style('cache', 'bold')}   found {_found(known)}")
     return 0
+
+
+def _is_all_ours(session: Session, model: str) -> bool:
+    """Whether nothing but tfgraph's own code decides what is made: only that is part of a key."""
+    from tfgraph.plugins import any_loaded
+
+    return not session.plugins and not any_loaded() and ".py" not in Path(model).name
+
+
+def _found(cache: Cache) -> str:
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(cache.found.items()))
 
 
 def _origin(session: Session, model: str, edits: Sequence[str]) -> list[str]:

@@ -50,6 +50,7 @@ def doctor(session: Session) -> int:
         _cpu,
         _cuda,
         _compiler,
+        _cache,
     ]
     with session.progress("looking around"):
         for check in checks:
@@ -190,3 +191,18 @@ def _cuda() -> list[Finding]:
 def _compiler() -> list[Finding]:
     path = next(filter(None, map(shutil.which, _COMPILERS)), None)
     return [Finding("C compiler", path is not None, path or "none", "not needed to compile or run")]
+
+
+def _cache() -> list[Finding]:
+    from tfgraph.cache import VARIABLE, Cache, default_folder, refusal
+    from tfgraph.cli.output import size
+
+    folder = default_folder()
+    if folder is None:
+        return [Finding("cache", True, f"off: {VARIABLE} is empty")]
+    reason = refusal(folder) if folder.exists() else None
+    if reason is not None:
+        advice = f"compiling works without it; {VARIABLE} names another folder"
+        return [Finding("cache", False, reason, advice)]
+    count, total = Cache(folder).size()
+    return [Finding("cache", True, f"{folder}: {size(total)} in {count} files")]

@@ -160,7 +160,8 @@ def print_verification(out: Output, outcome: Verification) -> None:
             out.print(f"        checked instead: {outcome.instead}  {out.verdict(True)}")
         return
     at = f" at {plural(len(outcome.dims), 'size')}" if len(outcome.dims) > 1 else ""
-    out.print(f"{head}  {out.verdict(outcome.ok)} against {outcome.against}{at}")
+    before = ", when the same bytes were compiled before" if outcome.remembered else ""
+    out.print(f"{head}  {out.verdict(outcome.ok)} against {outcome.against}{at}{before}")
     rows = [("output", "observed", "bound", "")]
     rows += [
         (d.name, f"{d.max_abs:.2e}", f"{d.bound:.2e}", out.verdict(d.ok)) for d in outcome.outputs
