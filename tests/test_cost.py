@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from helpers.random_graphs import graphs
 from hypothesis import HealthCheck, given, settings
 
+from tfgraph.api.source import open_source
 from tfgraph.blocks import Layer, embedding, encoder
 from tfgraph.cost import AMOUNTS, cost, parts
 from tfgraph.errors import TfgraphError
@@ -168,3 +171,20 @@ def test_unknown_sizes() -> None:
         with pytest.raises(TfgraphError, match=f"the size of seq is {size}, expected 1 to 512"):
             cost(bert(), {"seq": size})
     assert cost(bert(), {"seq": 512}).sizes == {"batch": 2, "seq": 512}
+
+
+LLAMA = 8 * (2 * 512 * 512 + 2 * 512 * 256 + 3 * 512 * 1376 + 2 * 512) + 512 + 2 * 32000 * 512
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("bert-base", 109_482_240),  # transformers' BertModel
+        ("minilm", 22_713_216 - 384 * 385),  # all-MiniLM-L6-v2 without its pooler
+        ("gpt2", 124_439_808),  # transformers' GPT2LMHeadModel
+        ("llama-small", LLAMA),
+    ],
+)
+def test_parameters_of_the_models_that_are_measured(name: str, parameters: int) -> None:
+    model = open_source(f"{Path(__file__).parent.parent}/examples/{name}.yaml")
+    assert int(as_dim(cost(model.graph).total.parameters)) == parameters
