@@ -194,7 +194,7 @@ def input_ports(graph: Graph) -> tuple[Port, ...]:
     held = index_ranges(graph)
     return tuple(
         replace(
-            _port(item.value.name, item.value, str(generator(graph, item))),
+            _port(item.value.name, item.value, str(generator(graph, item, held))),
             least=_size(held.get(item.value, Range()).least),
             limit=_size(held.get(item.value, Range()).limit),
         )

@@ -116,8 +116,7 @@ class NumpyExecutable(Runnable):
     def _checked(
         self, inputs: Mapping[str, NDArray], dims: Mapping[str, int] | None
     ) -> tuple[dict[str, NDArray], dict[str, int]]:
-        constraints = [str(c) for c in constraints_of(self.graph)]
-        return check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
+        return check_inputs(self.inputs, self.symbols, self._constraints, inputs, dims)
 
     def _values(
         self,
@@ -143,6 +142,10 @@ class NumpyExecutable(Runnable):
                 for value, result in zip(node.outputs, results, strict=True):
                     if keep is None or value.name in keep:
                         yield value, node, result.data
+
+    @cached_property
+    def _constraints(self) -> list[str]:
+        return [str(c) for c in constraints_of(self.graph)]
 
     @cached_property
     def _steps(self) -> list[Step]:

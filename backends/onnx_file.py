@@ -45,6 +45,7 @@ class OnnxFile(Runnable):
         self.name = self.graph.name
         self.inputs, self.outputs = input_ports(self.graph), output_ports(self.graph)
         self.symbols = symbol_ranges(self.graph)
+        self._constraints = [str(c) for c in constraints_of(self.graph)]
         self._session: Any = self.start()
 
     @abstractmethod
@@ -65,8 +66,7 @@ class OnnxFile(Runnable):
     ) -> dict[str, NDArray]:
         """The outputs by name; see `Runnable.__call__`."""
         refuse_positional(unnamed, self.inputs)
-        constraints = [str(c) for c in constraints_of(self.graph)]
-        arrays, sizes = check_inputs(self.inputs, self.symbols, constraints, inputs, dims)
+        arrays, sizes = check_inputs(self.inputs, self.symbols, self._constraints, inputs, dims)
         places = check_out(self.outputs, sizes, arrays, out)
         given = {name: np.asarray(array, order="C") for name, array in arrays.items()}
         names = [port.name for port in self.outputs]

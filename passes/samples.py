@@ -18,6 +18,7 @@ from tfgraph.ir.points import settle
 from tfgraph.ops import FloatArray, evaluate, in_float64
 from tfgraph.ops.field import Draw, FieldArray, NotInField, Redraw
 from tfgraph.ops.generators import generator
+from tfgraph.ops.indices import index_ranges
 from tfgraph.ops.limits import implied_constraints
 from tfgraph.passes.structure import in_parts
 from tfgraph.text import print_graph
@@ -170,7 +171,7 @@ def _below(before: Graph, after: Graph, item: Input, sizes: Mapping[str, int]) -
     of the keys of a mask are hidden."""
     below: list[int] = []
     for graph in (before, after):
-        fill = generator(graph, item)
+        fill = generator(graph, item, index_ranges(graph))
         if isinstance(fill.argument, Dim):
             below.append(fill.argument.evaluate(sizes) + 1)
         elif fill.kind == "ids" and fill.argument is not None:

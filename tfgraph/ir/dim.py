@@ -225,6 +225,8 @@ def _sum(terms: Iterable[tuple[Monomial, int]]) -> Dim:
 
 
 def _times(a: Monomial, b: Monomial) -> Monomial:
+    if not a or not b:
+        return a or b
     powers: dict[Atom, int] = dict(a)
     for atom, power in b:
         powers[atom] = powers.get(atom, 0) + power

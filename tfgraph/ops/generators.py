@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING
 
 from tfgraph.ir import Fill, Mask, exact
 from tfgraph.ir.mask import Dense, Padding, Prefix, Segments
-from tfgraph.ops.indices import Range, index_ranges
+from tfgraph.ops.indices import Range
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tfgraph.ir import Graph, Input, Node, Value
 
 _TWO_KINDS = Fill("ids", exact(2))
 
 
-def generator(graph: Graph, given: Input) -> Fill:
+def generator(graph: Graph, given: Input, ranges: Mapping[Value, Range]) -> Fill:
     """The generator of an input: the one declared, else the one that its uses ask for, else normal
-    values of a float and ones of an integer or bool."""
+    values of a float and ones of an integer or bool. `ranges` are the graph's `index_ranges`."""
     if given.fill is not None:
         return given.fill
     value = given.value
     found = [f for node in graph.users.get(value, ()) for f in _asked(node, value)]
-    limit = index_ranges(graph).get(value, Range()).limit
+    limit = ranges.get(value, Range()).limit
     if limit is not None and limit.is_const:  # an id must be in every table that it indexes
         return Fill("ids", exact(int(limit)))
     usual = Fill("normal", exact(1)) if value.type.dtype.is_float else Fill("ones")

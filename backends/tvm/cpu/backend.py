@@ -6,7 +6,7 @@ May import: base, artifact, build, source, link, emitters, runtime, ir.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -32,7 +32,8 @@ from tfgraph.backends.tvm.cpu.source import kernel_sources
 from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.link import find_compiler, link_shared
 from tfgraph.backends.tvm.lower import resolve
-from tfgraph.backends.tvm.target import cpu_machine
+from tfgraph.backends.tvm.module import Lowered
+from tfgraph.backends.tvm.target import CpuMachine, cpu_machine
 from tfgraph.ir import Graph, Node
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
@@ -52,30 +53,14 @@ class CpuBackend(CompilingBackend):
         target: Target,
         functions: Mapping[str, Graph] | None = None,
     ) -> Built:
-        """Object files for the graphs and their weights in packed layout."""
+        """Object files for the graphs, what people read of them, and their weights in packed
+        layout."""
         machine = cpu_machine(target.mcpu)
         compiler = find_compiler() if target.shared else None
         lowered = lower(graph, weights, CpuKernels(machine), functions)
         objects = build_objects(lowered.module, machine)
-        return Built(
-            files={
-                **{f"kernels/{i}.o": data for i, data in enumerate(objects)},
-                **kernel_sources(lowered, machine),
-                **({layout.SHARED: link_shared(objects, compiler)} if compiler else {}),
-            },
-            weights=lowered.main.weights,
-            scalars=lowered.main.scalars,
-            functions={
-                name: BuiltFunction(f.graph, f.weights, f.scalars, _memory(f.graph))
-                for name, f in lowered.functions.items()
-            },
-            notes=lowered.report,
-            manifest={
-                "memory": _memory(lowered.main.graph),
-                "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
-                "tools": {"apache-tvm": version("apache-tvm")},
-            },
-        )
+        more = {layout.SHARED: link_shared(objects, compiler)} if compiler else {}
+        return _built(lowered, machine, objects, {**kernel_sources(lowered, machine), **more})
 
     def compile(
         self,
@@ -85,7 +70,9 @@ class CpuBackend(CompilingBackend):
         functions: Mapping[str, Graph] | None = None,
     ) -> Executable:
         """The graphs as a loaded artifact; the files are gone once they are mapped."""
-        built = self.build(graph, weights, target, functions)
+        machine = cpu_machine(target.mcpu)
+        lowered = lower(graph, weights, CpuKernels(machine), functions)
+        built = _built(lowered, machine, build_objects(lowered.module, machine), {})
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
             write_artifact(Path(folder), graph, graph, built, target, [])
             return load(folder, threads=target.threads, verify_weights=False)
@@ -106,3 +93,24 @@ class CpuBackend(CompilingBackend):
 
 def _memory(graph: Graph) -> str:
     return str(peak(compiled_steps(graph)))
+
+
+def _built(
+    lowered: Lowered, machine: CpuMachine, objects: Sequence[bytes], more: Mapping[str, bytes]
+) -> Built:
+    """What an artifact holds: the objects, and other files."""
+    return Built(
+        files={**{f"kernels/{i}.o": data for i, data in enumerate(objects)}, **more},
+        weights=lowered.main.weights,
+        scalars=lowered.main.scalars,
+        functions={
+            name: BuiltFunction(f.graph, f.weights, f.scalars, _memory(f.graph))
+            for name, f in lowered.functions.items()
+        },
+        notes=lowered.report,
+        manifest={
+            "memory": _memory(lowered.main.graph),
+            "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
+            "tools": {"apache-tvm": version("apache-tvm")},
+        },
+    )
