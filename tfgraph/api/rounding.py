@@ -28,6 +28,7 @@ NDArray = np.ndarray[Any, Any]
 Arrays = Mapping[str, NDArray]
 
 _RUNS = 3
+_FLOAT64 = 2.0**-50  # how far float64 itself may be off: eight roundings
 _SLACK = 8  # the moves are random, the worst case is not
 
 # Ops that compute nothing, or jump: their operands are not moved.
@@ -92,8 +93,10 @@ class Float64:
 
         with np.errstate(all="ignore"):
             moves = max(largest(moved) for moved in self.moved)
-            underflow = _tiny(want.dtype)
-            return Honest(largest(b), largest(a), underflow + _SLACK * moves)
+            least = _tiny(want.dtype) + _FLOAT64 * float(
+                np.max(np.abs(self.exact)[where], initial=0)
+            )
+            return Honest(largest(b), largest(a), least + _SLACK * moves)
 
     @cached_property
     def exact(self) -> NDArray:

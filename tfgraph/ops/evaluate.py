@@ -59,11 +59,8 @@ def run_node(
     try:
         token = xp.domain.set(like)
         try:
-            first = next((known[v.name] for v in node.inputs), None)
-            if first is None:
-                result = definition.body(**attrs)
-            else:
-                result = first.apply(definition, operands, attrs)
+            first = next((known[v.name] for v in node.inputs), like)
+            result: Any = first.apply(definition, operands, attrs)
         finally:
             xp.domain.reset(token)
     except IndexError as cause:

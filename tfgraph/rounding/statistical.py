@@ -54,6 +54,7 @@ def end_to_end(
     return {name: spread.bound for name, spread in found.items()}
 
 
+@np.errstate(all="ignore")  # what is large, or no number, is carried on
 def spreads(
     graph: Graph,
     weights: Weights,
@@ -69,7 +70,7 @@ def spreads(
     twice as fast, and enough where no sum cancels to nothing."""
     resolved, rounding_of = arithmetic(graph, backend)
     arrays = {i.value.name: feeds[i.value.name] for i in graph.inputs}
-    arrays |= weights_of(resolved, weights)
+    arrays |= weights_of(resolved, weights, backend)
     noise = Noise(seed, dtype)
     given = (v for v in resolved.values() if v.name in arrays)
     known = {v.name: _exactly(arrays[v.name], v.type.dtype, noise) for v in given}
@@ -77,7 +78,7 @@ def spreads(
     found = {name: _spread(known[name]) for name in wanted if name in known}
     last = {v.name: i for i, node in enumerate(resolved.nodes) for v in node.inputs}
     for i, node in enumerate(resolved.nodes):
-        if resolved.weight_values.issuperset(node.outputs):
+        if all(v.name in arrays for v in node.outputs):
             continue
         rounding = rounding_of(node)
         operands = {v.name: replace(known[v.name], rounding=rounding) for v in node.inputs}
