@@ -18,7 +18,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help venv demo parts test lint format fuzz mutants readers faults golden bench real long lock clean distclean
+.PHONY: help venv demo parts test lint format fuzz fuzz-kept mutants readers faults golden bench real long lock clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -71,6 +71,9 @@ format: venv  ## format the code, and fix what ruff can
 
 fuzz: venv  ## the fuzzer alone; pytest options in ARGS
 	@$(BIN)/pytest -m fuzz $(ARGS)
+
+fuzz-kept: venv  ## the seeds of tests/fuzz/seeds.toml again; TFGRAPH_FUZZ_KEPT=FIRST for one range
+	@$(BIN)/pytest -m long tests/fuzz/test_kept.py $(ARGS)
 
 mutants: venv  ## whether a test fails for each condition and index of the rules
 	@PYTHONPATH=tests $(BIN)/python -m mutants $(ARGS)

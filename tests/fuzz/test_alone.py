@@ -1,38 +1,31 @@
-"""Random graphs on the CPU: no kernel alone exceeds its isolated bound, no output that of the whole
-graph. The bounds are far from useless where they do not fire: see tests/rounding."""
+"""Each kernel alone: none that is right exceeds its isolated bound, one that is wrong is named. The
+bounds are far from useless where they do not fire: see tests/rounding."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pytest
-
 from tfgraph.backends.base import Backend, register_backend
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.fuzz import Judge, random_case
-from tfgraph.fuzz.batch import merge, merged_feeds, points
-from tfgraph.ir import DType, exact
+from tfgraph.fuzz import Case, random_case, replay, save
+from tfgraph.fuzz.alone import KernelJudge, kernel_failures
+from tfgraph.fuzz.batch import points
+from tfgraph.ir import exact
 from tfgraph.text import parse_graph
 
 if TYPE_CHECKING:
-    from tfgraph.fuzz.judge import Wrong
+    from pathlib import Path
+
     from tfgraph.ir import Graph
-
-GRAPHS, BATCH = 10_000, 125  # hours on two cores
-
-
-def judged(judge: Judge, first: int, count: int) -> list[Wrong]:
-    cases = [random_case(first + i, [DType.float32]) for i in range(count)]
-    graph = merge(cases)
-    return judge.check(graph, [(sizes, merged_feeds(cases, sizes)) for sizes in points(first)])
 
 
 def test_each_kernel_of_a_few_graphs_alone() -> None:
-    judge = Judge("numpy", alone=True)
-    assert judged(judge, 0, 10) == []
-    assert judge.kernels > 100
+    cases = [random_case(seed) for seed in range(10)]
+    judge = KernelJudge("numpy", strict=True)
+    found, compared = kernel_failures(cases, judge, points(0), 3, 5)
+    assert found == []
+    assert compared > 100
 
 
 class OffByEps(Backend):
@@ -48,24 +41,22 @@ class OffByEps(Backend):
         return NumpyExecutable(replace(graph, nodes=nodes), weights)
 
 
-def test_a_kernel_that_is_wrong_alone_is_named() -> None:
+def test_a_kernel_that_is_wrong_alone_is_shrunk_and_replayed(tmp_path: Path) -> None:
     register_backend("off-by-eps", OffByEps)
     graph = parse_graph(
         """graph block(%x: f32[n,8]) {
-          %y = layer_norm(%x) {eps=1e-06} : f32[n,8]
+          %a = tanh(%x) : f32[n,8]
+          %y = layer_norm(%a) {eps=1e-06} : f32[n,8]
           %z = mul(%y, 0) : f32[n,8]
           return %z
         }"""
     )
-    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
-    judge = Judge("off-by-eps", alone=True)
-    (wrong,) = judge.check(graph, [({"n": 3}, {"x": x})])
-    assert wrong.output == "y"
-    assert wrong.why.startswith("layer_norm alone is off by ")
-
-
-@pytest.mark.long
-def test_neither_bound_fires_on_the_cpu() -> None:
-    judge = Judge("cpu", alone=True)
-    wrong = [w for first in range(0, GRAPHS, BATCH) for w in judged(judge, first, BATCH)]
-    assert wrong == []
+    case = Case(7, graph, {"x": ("normal", None)})
+    judge = KernelJudge("off-by-eps", strict=True)
+    (failure,), _ = kernel_failures([case], judge, [{"n": 3}], 3, 5)
+    assert failure.seed == 7
+    assert [node.op for node in failure.graph.nodes] == ["layer_norm"]
+    assert "isolated bound" in failure.wrong.why
+    saved = save(failure, judge, tmp_path)
+    assert [w.why for w in replay(saved.folder).wrong] == [failure.wrong.why]
+    assert replay(saved.folder, "numpy").wrong == []

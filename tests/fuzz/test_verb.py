@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tfgraph.cli import main
-from tfgraph.fuzz.run import FIRST
 from tfgraph.fuzz.swarm import FAMILY
 
 if TYPE_CHECKING:
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PLUGIN = '''
+import os
+import signal
 from dataclasses import replace
 
 import numpy as np
@@ -84,7 +85,18 @@ class NoNaN(Backend):
         return run
 
 
-for backend in (Right, Tanh, Edge, NoNaN):
+class Mortal(Backend):
+    """Its code crashes the process at a graph."""
+
+    name = "mortal"
+
+    def compile(self, graph, weights, target):
+        if any(value.name.startswith("s26.") for value in graph.values()):
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return NumpyExecutable(graph, weights)
+
+
+for backend in (Right, Tanh, Edge, NoNaN, Mortal):
     register_backend(backend.name, backend)
 '''
 
@@ -99,7 +111,8 @@ def fuzz(
 
     def call(line: str) -> Any:
         capsys.readouterr()
-        code = main(["fuzz", "--plugin", "wrong.py", *shlex.split(line)])
+        alone = [] if "--jobs" in line else ["--jobs", "1"]
+        code = main(["fuzz", "--plugin", "wrong.py", *alone, *shlex.split(line)])
         return (code, *capsys.readouterr())
 
     return call
@@ -130,17 +143,27 @@ def test_a_wrong_backend_is_found_shrunk_and_replayed(
 
 
 def test_a_right_backend_is_not_blamed(fuzz: Callable[..., Any]) -> None:
-    code, out, err = fuzz(f"--backends numpy,right --seed 7 --graphs {FIRST + 5}")
+    code, out, err = fuzz("--backends numpy,right --seed 7 --graphs 12")
     assert (code, err) == (0, "")
     lines = dict(line.split(maxsplit=1) for line in out.splitlines()[:-1])
     assert lines["backends"] == "numpy, right"
     assert lines["dtypes"] == "float32, float16, bfloat16, float64"
-    assert lines["seeds"] == f"7 to {FIRST + 11}"
+    assert lines["seeds"] == "7 to 18"
     assert out.endswith("no difference\n")
     code, out, _ = fuzz("--backends right --seed 7 --graphs 5 --json")
     found = json.loads(out)
     assert (code, found["graphs"], found["failures"]) == (0, 5, [])
     assert sum(found["by_op"].values()) > 5
+
+
+def test_processes_share_the_graphs(fuzz: Callable[..., Any]) -> None:
+    line = "--backends right --seed 22 --graphs 6 --json"
+    one, two = (json.loads(fuzz(f"{line} --jobs {jobs}")[1]) for jobs in (1, 2))
+    assert {**one, "seconds": 0} == {**two, "seconds": 0}
+    code, _, err = fuzz("--backends mortal --seed 22 --graphs 6 --jobs 2")
+    assert code == 1
+    assert "the process that ran the seeds 25 to 27 ended by SIGSEGV" in err
+    assert "--jobs 1 --seed 25 --graphs 3 runs them again" in err
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ import pytest
 
 from tfgraph.fuzz import Judge, failures, random_case, save
 from tfgraph.fuzz.batch import points
-from tfgraph.fuzz.run import BATCH
+from tfgraph.fuzz.swarm import FAMILY
 
 SEED = int(os.environ.get("TFGRAPH_FUZZ_SEED", "0"))
+BATCH = 5 * FAMILY
 GRAPHS = int(os.environ.get("TFGRAPH_FUZZ_GRAPHS", "500"))
 
 

@@ -5,29 +5,21 @@ May import: save, shrink, judge, api, backends, weights, ir, errors.
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.api.part import untold
-from tfgraph.api.replay import judge_kernel
-from tfgraph.backends.base import Target, find_backend
-from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.errors import MissingTool
-from tfgraph.fuzz.judge import Feeds, Wrong
+from tfgraph.fuzz.alone import KernelJudge
+from tfgraph.fuzz.judge import Wrong
 from tfgraph.fuzz.save import compare_command, named_inputs, new_folder, write_files
 from tfgraph.fuzz.shrink import Failure, shrink
-from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
 
     from tfgraph.api.comparison import Divergence
-    from tfgraph.backends.base import Weights
-    from tfgraph.ir import Graph
 
     NDArray = np.ndarray[Any, Any]
 
@@ -52,52 +44,6 @@ class SavedKernel:
         return {"folder": str(self.folder), "model": str(self.model), "compare": self.compare}
 
 
-@dataclass(frozen=True)
-class KernelJudge:
-    """Compares kernels as they are with the reference, as `compare` does; `weights` None are
-    seeded."""
-
-    backend: str
-    threads: int | None
-    weights: Weights | None
-
-    def check(self, graph: Graph, feeds: Feeds) -> list[Wrong]:
-        """What is wrong; nothing where the backend does not take the graph."""
-        weights = Seeded(graph.params) if self.weights is None else self.weights
-        target = Target(self.backend, threads=self.threads)
-        try:
-            run = find_backend(self.backend, witnesses=True).compile(graph, weights, target)
-        except MissingTool:
-            raise
-        except Exception:  # it compiled before: what is left of the graph is another failure
-            return []
-        with closing(run):
-            return [
-                w for sizes, arrays in feeds for w in self._at(run, graph, weights, sizes, arrays)
-            ]
-
-    def _at(
-        self,
-        run: Any,
-        graph: Graph,
-        weights: Weights,
-        sizes: Mapping[str, int],
-        arrays: Mapping[str, NDArray],
-    ) -> list[Wrong]:
-        dims = untold(graph, sizes)
-        want = NumpyExecutable(graph, weights)(dims=dims, **arrays)
-        got = run(dims=dims, **arrays)
-        found = judge_kernel(graph, weights, arrays, sizes, want, got, self.backend)
-        return [
-            Wrong(
-                d.name,
-                sizes,
-                f"off by {d.max_abs:.2e} at {list(d.worst_index)}, bound {d.bound:.2e}; {said}",
-            )
-            for d, said in found
-        ]
-
-
 def save_kernel(
     first: Divergence, parent: Path, plugins: Sequence[Path] = (), seconds: float = 15
 ) -> SavedKernel | None:
@@ -110,7 +56,7 @@ def save_kernel(
     graph = what.kernel.graph
     own = {p.value.name: what.weights[p.value.name] for p in graph.params}
     arrays = {name: what.arrays[name] for name in what.kernel.reads}
-    seeded = KernelJudge(what.backend, what.threads, None)
+    seeded = KernelJudge(what.backend, what.threads)
     found = seeded.check(graph, [(what.sizes, arrays)])
     judge = seeded if found else KernelJudge(what.backend, what.threads, own)
     wrong = found[0] if found else Wrong(first.value, what.sizes, first.why)

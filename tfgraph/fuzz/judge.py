@@ -10,6 +10,7 @@ ir, errors.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,9 @@ from tfgraph.api.bounds import difference
 from tfgraph.api.compile import compile
 from tfgraph.api.part import only, untold
 from tfgraph.api.rounding import against_float64
-from tfgraph.backends.base import Target
+from tfgraph.backends.base import WITNESSES, Target, find_backend
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.errors import MissingTool
-from tfgraph.fuzz.alone import each_alone
+from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
 from tfgraph.rounding import end_to_end
 from tfgraph.weights import Seeded
 
@@ -45,66 +45,67 @@ class Wrong:
     why: str
 
 
+class Refused(TfgraphError):
+    """A witness does not take the graph: nodes have no form in ONNX, or no kernel there."""
+
+
 @dataclass
 class Judge:
-    """Compares a backend with the reference. It counts outputs, and those looked at twice; `notes`
-    says what of these was right. With `alone` each kernel is compared by itself too, and counted.
-    """
+    """Compares a backend or a witness with the reference. It counts outputs, and those looked at
+    twice; `notes` says what of these was right."""
 
     backend: str = "cpu"
     threads: int | None = None
-    alone: bool = False
     outputs: int = 0
     sensitive: int = 0
-    kernels: int = 0
     notes: list[str] = field(default_factory=list[str])
 
     def check(self, graph: Graph, feeds: Feeds) -> list[Wrong]:
         """What is wrong at any of the sizes with their inputs. Raises MissingTool where the backend
-        cannot run on this machine."""
+        cannot run on this machine, Refused where a witness does not take the graph."""
         weights = Seeded(graph.params)
         try:
-            run = compile(graph, Target(self.backend, threads=self.threads), weights=weights)
-        except MissingTool:
+            run = self._compiled(graph, weights)
+        except (MissingTool, Refused):
             raise
         except Exception as error:  # a compiler must not fail, in whatever way
             return [Wrong("", feeds[0][0], _raised("compile", error))]
-        try:
-            found = [
+        reference = NumpyExecutable(graph, weights)
+        with closing(run):
+            return [
                 wrong
                 for sizes, arrays in feeds
-                for wrong in self._at(run, graph, weights, sizes, arrays)
+                for wrong in self._at(run, reference, sizes, arrays)
             ]
-        finally:
-            run.close()
-        return found + (self._alone(graph, weights, feeds) if self.alone else [])
 
-    def _alone(self, graph: Graph, weights: Weights, feeds: Feeds) -> list[Wrong]:
-        """The kernels that are beyond their isolated bounds."""
-        found: list[Wrong] = []
-        for sizes, op, d in each_alone(graph, weights, feeds, Target(self.backend)):
-            self.kernels += 1
-            if not d.ok:
-                why = f"{op} alone is off by {d.max_abs:.2e} at {list(d.worst_index)}"
-                found.append(Wrong(d.name, sizes, f"{why}, isolated bound {d.bound:.2e}"))
-        return found
+    def _compiled(self, graph: Graph, weights: Weights) -> Executable:
+        target = Target(self.backend, threads=self.threads)
+        if self.backend not in WITNESSES:
+            return compile(graph, target, weights=weights)
+        try:
+            return find_backend(self.backend, witnesses=True).compile(graph, weights, target)
+        except CheckFailed:  # the library finds the file that was written wrong
+            raise
+        except TfgraphError as error:
+            raise Refused(error.message) from error
 
     def _at(
         self,
         run: Executable,
-        graph: Graph,
-        weights: Weights,
+        reference: NumpyExecutable,
         sizes: Mapping[str, int],
         arrays: Arrays,
     ) -> list[Wrong]:
+        graph, weights = reference.graph, reference.weights
         dims = untold(graph, sizes)
-        expected = NumpyExecutable(graph, weights)(dims=dims, **arrays)
+        expected = reference(dims=dims, **arrays)
         try:
             got = run(dims=dims, **arrays)
         except Exception as error:
             return [Wrong("", sizes, _raised("run", error))]
         values = {o.name: o.value.name for o in graph.outputs}
-        bounds = end_to_end(graph, weights, arrays, sizes, self.backend)
+        kernels = None if self.backend in WITNESSES else self.backend
+        bounds = end_to_end(graph, weights, arrays, sizes, kernels)
         found: list[Wrong] = []
         for name, want in expected.items():
             self.outputs += 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 from tfgraph import ops
 from tfgraph.backends.base import Target, find_backend
 from tfgraph.errors import MissingTool, TfgraphError
-from tfgraph.fuzz.batch import points
-from tfgraph.fuzz.graphs import random_case
-from tfgraph.fuzz.inputs import Case
-from tfgraph.fuzz.judge import Judge
-from tfgraph.fuzz.save import Saved, save
-from tfgraph.fuzz.shrink import Failure, failures
+from tfgraph.fuzz.crew import Crew, nothing
+from tfgraph.fuzz.save import Saved
+from tfgraph.fuzz.swarm import FAMILY
+from tfgraph.fuzz.work import Done, Work
 from tfgraph.ir import DType, Fill
 from tfgraph.weights import Seeded
 
@@ -28,13 +26,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "numpy"
 FOLDER = Path("fuzz-failures")
-FIRST, BATCH = 25, 125
-"""Graphs that are compiled as one: they share kernels, whose compilation is what takes time. The
-first batch is small, since nobody knows yet how fast this machine is."""
-
-_FEWEST = 5  # graphs that are worth a batch
 _FLOATS = (DType.float32, DType.float16, DType.bfloat16, DType.float64)
-_SHRINK_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -53,9 +45,10 @@ class Progress:
 
 @dataclass
 class Report:
-    """What a run did. `by_op` counts the nodes of the graphs by op, the most frequent first, and
-    `sizes` the values of each symbol; `dtypes` are the floats that all backends take; `sensitive`
-    of `outputs` exceeded the bound and were right, see `tfgraph.fuzz.judge`."""
+    """What a run did. `by_op` counts the nodes of the graphs by op; `dtypes` are the floats that
+    all backends take; `sensitive` of `outputs` exceeded the bound and were right, see
+    `tfgraph.fuzz.judge`; `kernels` results were compared alone. `refused` are the graphs that a
+    witness did not take: how many by backend and reason."""
 
     seed: int
     backends: tuple[str, ...]
@@ -65,8 +58,22 @@ class Report:
     by_op: Counter[str] = field(default_factory=Counter[str])
     outputs: int = 0
     sensitive: int = 0
+    kernels: int = 0
     failures: list[Saved] = field(default_factory=list[Saved])
     notes: list[str] = field(default_factory=list[str])
+    refused: dict[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
+
+    def add(self, done: Done) -> None:
+        """Count a batch."""
+        self.graphs += done.graphs
+        self.by_op += done.by_op
+        self.outputs += done.outputs
+        self.sensitive += done.sensitive
+        self.kernels += done.kernels
+        self.failures += done.failures
+        self.notes += done.notes
+        for name, reasons in done.refused.items():
+            self.refused[name] = self.refused.get(name, Counter()) + reasons
 
     @property
     def progress(self) -> Progress:
@@ -85,6 +92,8 @@ class Report:
             "dtypes": [dtype.value for dtype in self.dtypes],
             "outputs": self.outputs,
             "sensitive": self.sensitive,
+            "kernels": self.kernels,
+            "refused": {name: dict(found.most_common()) for name, found in self.refused.items()},
         }
 
 
@@ -97,14 +106,20 @@ def run(
     folder: Path = FOLDER,
     plugins: Sequence[Path] = (),
     enough: int = 3,
+    kernels: bool = False,
+    jobs: int = 1,
+    prepare: Callable[[], None] = nothing,
     say: Callable[[Progress], None] = lambda progress: None,
 ) -> Report:
     """Random graphs of the seeds `seed`, `seed + 1`, ..., for so many seconds or so many graphs.
 
-    NumPy is the reference, whether it is named or not. A batch that was begun is finished, and
+    NumPy is the reference, whether it is named or not; witnesses may be named too. With `kernels`
+    each kernel of a backend is compared alone as well. A batch that was begun is finished, and
     failures are shrunk, beyond the time; a run ends once there are `enough`. They are saved in
-    `folder`; `plugins` are named in the commands that replay them. Raises TfgraphError for
-    backends that do not exist, MissingTool where one cannot run here.
+    `folder`; `plugins` are named in the commands that replay them. Batches run on so many `jobs`:
+    processes, each of which calls `prepare`, a function of a module, to know what this one does.
+    Raises TfgraphError for backends that do not exist, MissingTool where one cannot run here,
+    CheckFailed where a process ends.
     """
     names = tuple(dict.fromkeys(name for name in backends if name != REFERENCE))
     if not names:
@@ -112,58 +127,45 @@ def run(
             "there is nothing to compare with the reference",
             hint="name another backend, such as --backends numpy,cpu",
         )
-    judges = [Judge(name) for name in names]
-    report = Report(seed, (REFERENCE, *names), taken(names))
     start = time.monotonic()
-    batch = FIRST
-    while len(report.failures) < enough:
-        if graphs is not None:
-            batch = min(batch, graphs - report.graphs)
-        if batch < 1:
-            break
-        first = seed + report.graphs
-        cases = [random_case(first + i, report.dtypes) for i in range(batch)]
-        for judge in judges:
-            found = _failures(cases, judge, enough - len(report.failures))
-            report.failures += [save(failure, judge, folder, plugins) for failure in found]
-        _count(report, cases, judges)
-        report.seconds = time.monotonic() - start
-        say(report.progress)
-        batch = _next(batch, report, seconds)
+    if graphs is not None:
+        jobs = min(jobs, (seed + graphs - 1) // FAMILY - seed // FAMILY + 1)
+    with Crew(jobs, names, prepare) as crew:
+        report = Report(seed, (REFERENCE, *names), taken(names))
+        work = Work(names, report.dtypes, folder, plugins, enough, kernels)
+
+        def goes_on(batches: int) -> bool:
+            """Whether there is time for one more batch, as long as those before it were."""
+            one = report.seconds * jobs / max(batches, 1)
+            late = seconds is not None and time.monotonic() - start + one > seconds
+            return len(report.failures) < enough and not (late and batches)
+
+        for done in crew.results(work, _spans(seed, graphs, goes_on)):
+            report.seconds = time.monotonic() - start
+            report.add(done)
+            say(report.progress)
+    report.failures.sort(key=lambda failure: failure.seed)
     return report
 
 
-def _next(batch: int, report: Report, seconds: float | None) -> int:
-    """How many graphs to take next: what the time left is enough for, 0 once it is over."""
-    if seconds is None:
-        return BATCH
-    fits = int((seconds - report.seconds) * report.progress.rate)
-    # Other families may be slower: a batch is at most twice as large as the one before.
-    return min(BATCH, 2 * batch, fits) if fits >= _FEWEST else 0
-
-
-def _failures(cases: Sequence[Case], judge: Judge, at_most: int) -> list[Failure]:
-    """Those of a batch on one backend, on one thread and on all in turn: which tasks a thread takes
-    must not matter."""
-    judge.threads = None if judge.threads else 1
-    if at_most < 1:
-        return []
-    sizes = points(cases[0].seed)
-    return failures(cases, judge, sizes, at_most=at_most, seconds=_SHRINK_SECONDS)
-
-
-def _count(report: Report, cases: Sequence[Case], judges: Sequence[Judge]) -> None:
-    report.graphs += len(cases)
-    report.by_op.update(node.op for case in cases for node in case.graph.nodes)
-    report.outputs = sum(judge.outputs for judge in judges)
-    report.sensitive = sum(judge.sensitive for judge in judges)
-    report.notes = [note for judge in judges for note in judge.notes]
+def _spans(
+    seed: int, graphs: int | None, goes_on: Callable[[int], bool]
+) -> Iterator[tuple[int, int]]:
+    """The seeds of a family at a time: its graphs share kernels, whose compilation takes time, and
+    are compiled as one."""
+    first = seed
+    batches = 0
+    while (graphs is None or first < seed + graphs) and goes_on(batches):
+        end = (first // FAMILY + 1) * FAMILY
+        end = end if graphs is None else min(end, seed + graphs)
+        yield first, end - first
+        first, batches = end, batches + 1
 
 
 def taken(backends: Sequence[str]) -> tuple[DType, ...]:
     """The float types for which every backend compiles a linear and a norm; float32 always."""
-    found = [DType.float32]
-    for dtype in _FLOATS[1:]:
+    found: list[DType] = []
+    for dtype in _FLOATS:
         with ops.graph("probe") as g:
             x = g.input("x", dtype, "n", 8)
             w = g.param("w", dtype, 8, 8, fill=Fill("ones"))
@@ -171,11 +173,14 @@ def taken(backends: Sequence[str]) -> tuple[DType, ...]:
         graph = g.build()
         try:
             for name in backends:
-                backend = find_backend(name)
+                backend = find_backend(name, witnesses=True)
                 backend.compile(graph, Seeded(graph.params), Target(name)).close()
-        except MissingTool:
-            raise
-        except TfgraphError:
+        except MissingTool:  # of a kernel for another dtype, or of the whole library
+            if dtype == DType.float32:
+                raise
             continue
+        except TfgraphError:
+            if dtype != DType.float32:
+                continue
         found.append(dtype)
     return tuple(found)

@@ -16,6 +16,7 @@ from tfgraph.api.part import untold
 from tfgraph.backends.artifact import write_weights
 from tfgraph.backends.base import CompiledWeight
 from tfgraph.errors import TfgraphError
+from tfgraph.fuzz.alone import KernelJudge
 from tfgraph.fuzz.judge import Judge
 from tfgraph.model import dump_yaml
 from tfgraph.ops.floats import numpy_dtype
@@ -63,16 +64,20 @@ class Saved:
         }
 
 
-def save(failure: Failure, judge: Judge, parent: Path, plugins: Sequence[Path] = ()) -> Saved:
-    """Write the failure to a new folder in `parent`. The commands name the plugins that it takes.
-    Raises OSError."""
+def save(
+    failure: Failure, judge: Judge | KernelJudge, parent: Path, plugins: Sequence[Path] = ()
+) -> Saved:
+    """Write the failure to a new folder in `parent`. The commands name the plugins that it takes;
+    `replay` alone shows a kernel that was judged alone. Raises OSError."""
     failure = named_inputs(failure)
+    alone = isinstance(judge, KernelJudge)
     folder = new_folder(parent, f"{failure.seed}-{judge.backend}")
     files = write_files(failure, folder)
     record = {
         "seed": failure.seed,
         "backend": judge.backend,
         "threads": judge.threads,
+        "alone": alone,
         "output": failure.wrong.output,
         "sizes": dict(failure.sizes),
         "why": failure.wrong.why,
@@ -89,7 +94,7 @@ def save(failure: Failure, judge: Judge, parent: Path, plugins: Sequence[Path] =
         why=failure.wrong.why,
         text=print_graph(failure.graph),
         replay=shlex.join(["tfgraph", "fuzz", "--replay", str(folder), *loaded]),
-        compare=compare_command(failure, folder, files, judge.backend, plugins),
+        compare=None if alone else compare_command(failure, folder, files, judge.backend, plugins),
     )
 
 
@@ -149,7 +154,8 @@ def replay(folder: Path, backend: str | None = None) -> Replayed:
     try:
         record = json.loads(path.read_text("utf-8"))
         seed, sizes, files = int(record["seed"]), record["sizes"], record["inputs"]
-        judge = Judge(backend or record["backend"], threads=record["threads"])
+        judged = backend or record["backend"], record["threads"]
+        judge = KernelJudge(*judged, strict=True) if record["alone"] else Judge(*judged)
         graph = parse_graph((folder / _GRAPH).read_text("utf-8"), str(folder / _GRAPH))
         arrays = {i.value.name: _read(folder / files[i.value.name], i.value) for i in graph.inputs}
     except OSError as cause:

@@ -56,18 +56,18 @@ def failures(
         return []
     names = {w.output.partition(".")[0] for w in wrong}
     suspects = [c for c in cases if f"s{c.seed}" in names] or _that_raise(cases, judge, points)
-    alone: list[Failure] = []
+    found: list[Failure] = []
     for case in sorted(suspects, key=lambda c: len(c.graph.nodes)):
-        failure = _isolated(case, judge, points)
+        failure = alone(case, judge, points)
         if failure is not None:
-            alone.append(failure)
-        if len(alone) == at_most:
+            found.append(failure)
+        if len(found) == at_most:
             break
-    if not alone:
+    if not found:
         sizes = wrong[0].sizes
         arrays = merged_feeds(cases, sizes)
         return [Failure(cases[0].seed, merged, sizes, arrays, wrong[0])]
-    return [shrink(failure, judge, seconds) for failure in alone]
+    return [shrink(failure, judge, seconds) for failure in found]
 
 
 def _that_raise(cases: Sequence[Case], judge: Judge, points: Points) -> list[Case]:
@@ -81,12 +81,11 @@ def _that_raise(cases: Sequence[Case], judge: Judge, points: Points) -> list[Cas
     return []
 
 
-def _isolated(case: Case, judge: Judge, points: Points) -> Failure | None:
-    """The case alone, at the smallest of the sizes where it fails."""
-    for sizes in points:
-        arrays = case.feeds(sizes)
-        for wrong in judge.check(case.graph, [(sizes, arrays)]):
-            return Failure(case.seed, case.graph, sizes, arrays, wrong)
+def alone(case: Case, judge: Judge, points: Points) -> Failure | None:
+    """The case alone, at the first of the sizes where it fails."""
+    for wrong in judge.check(case.graph, [(sizes, case.feeds(sizes)) for sizes in points]):
+        arrays = case.feeds(wrong.sizes)
+        return Failure(case.seed, case.graph, wrong.sizes, arrays, wrong)
     return None
 
 
