@@ -47,13 +47,13 @@ def small() -> Graph:
 def test_the_artifact_is_not_tapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """What runs first is what `compile` makes; its kernels are compiled beside it."""
     seen: list[Graph] = []
-    build = CpuBackend.build
+    compiled = CpuBackend.compile
 
     def watched(self: CpuBackend, graph: Graph, *more: Any) -> Any:
         seen.append(graph)
-        return build(self, graph, *more)
+        return compiled(self, graph, *more)
 
-    monkeypatch.setattr(CpuBackend, "build", watched)
+    monkeypatch.setattr(CpuBackend, "compile", watched)
     graph = small()
     report = compare(graph, dims={"n": 3}, intermediates=False)
     assert report.ok
