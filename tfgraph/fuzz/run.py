@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 REFERENCE = "numpy"
 FOLDER = Path("fuzz-failures")
+_FEWEST = 5  # graphs that are worth a batch
 _FLOATS = (DType.float32, DType.float16, DType.bfloat16, DType.float64)
 
 
@@ -134,13 +135,16 @@ def run(
         report = Report(seed, (REFERENCE, *names), taken(names))
         work = Work(names, report.dtypes, folder, plugins, enough, kernels)
 
-        def goes_on(batches: int) -> bool:
-            """Whether there is time for one more batch, as long as those before it were."""
-            one = report.seconds * jobs / max(batches, 1)
-            late = seconds is not None and time.monotonic() - start + one > seconds
-            return len(report.failures) < enough and not (late and batches)
+        def room() -> int:
+            """How many graphs one process has time for, as long as those before them took."""
+            if len(report.failures) >= enough:
+                return 0
+            if seconds is None or not report.graphs:
+                return FAMILY
+            each = report.seconds * jobs / report.graphs
+            return int((seconds - (time.monotonic() - start)) / each)
 
-        for done in crew.results(work, _spans(seed, graphs, goes_on)):
+        for done in crew.results(work, _spans(seed, graphs, room)):
             report.seconds = time.monotonic() - start
             report.add(done)
             say(report.progress)
@@ -148,18 +152,18 @@ def run(
     return report
 
 
-def _spans(
-    seed: int, graphs: int | None, goes_on: Callable[[int], bool]
-) -> Iterator[tuple[int, int]]:
+def _spans(seed: int, graphs: int | None, room: Callable[[], int]) -> Iterator[tuple[int, int]]:
     """The seeds of a family at a time: its graphs share kernels, whose compilation takes time, and
-    are compiled as one."""
-    first = seed
-    batches = 0
-    while (graphs is None or first < seed + graphs) and goes_on(batches):
+    are compiled as one. At the end there may be room for a part of one."""
+    first, last = seed, None if graphs is None else seed + graphs
+    while first != last:
         end = (first // FAMILY + 1) * FAMILY
-        end = end if graphs is None else min(end, seed + graphs)
-        yield first, end - first
-        first, batches = end, batches + 1
+        left = (end if last is None else min(end, last)) - first
+        count = min(left, room())
+        if count < min(left, _FEWEST):
+            return
+        yield first, count
+        first += count
 
 
 def taken(backends: Sequence[str]) -> tuple[DType, ...]:
