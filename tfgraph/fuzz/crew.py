@@ -44,7 +44,7 @@ class _Member:
         """What it found. Raises CheckFailed where the process has ended, or what it raised."""
         try:
             found = self.pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             self.process.join()
             raise self._ended() from None
         if isinstance(found, Exception):
@@ -119,7 +119,7 @@ def _serve(
     while True:
         try:
             work, span = pipe.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):
             return
         try:
             found: Done | Exception = work.do(*span)
