@@ -115,14 +115,15 @@ def test_a_checkpoint_in_bfloat16_widens_exactly(tmp_path: Path, bert: Model) ->
 def test_what_no_weight_is_or_another_class_uses_is_ignored(tmp_path: Path) -> None:
     """A file of BertForPreTraining, opened as the masked language model."""
     random = np.random.default_rng(0)
+    case = load_file(CASES / "bert_mlm" / "model.safetensors")
     extra = {
         "bert.embeddings.position_ids": np.arange(40)[None],
         "bert.pooler.dense.weight": random.normal(size=(32, 32)).astype(np.float32),
         "bert.pooler.dense.bias": np.zeros(32, np.float32),
         "cls.seq_relationship.weight": np.zeros((2, 32), np.float32),
         "cls.seq_relationship.bias": np.zeros(2, np.float32),
-        "cls.predictions.decoder.weight": np.zeros((96, 32), np.float32),
-        "cls.predictions.decoder.bias": np.zeros(96, np.float32),
+        "cls.predictions.decoder.weight": case["bert.embeddings.word_embeddings.weight"],
+        "cls.predictions.decoder.bias": case["cls.predictions.bias"],
     }
     folder = copy_case("bert_mlm", tmp_path / "whole", add=extra)
     model = import_model(folder, tmp_path / "model.yaml")
@@ -132,7 +133,7 @@ def test_what_no_weight_is_or_another_class_uses_is_ignored(tmp_path: Path) -> N
         '  ignore: # tensors in the file that this model has no use for\n'
         '    - "*position_ids"\n'
         '    - cls.seq_relationship.*\n'
-        "    - cls.predictions.decoder.bias\n"
+        "    - cls.predictions.bias\n"
         '    - bert.pooler.dense.*\n'
         "    - cls.predictions.decoder.weight\n"
     )  # fmt: skip
@@ -217,18 +218,22 @@ def test_albert_for_sequence_classification(tmp_path: Path) -> None:
     assert_within(run(folder, tmp_path / "model.yaml", "albert"), want, TRANSFORMERS)
 
 
-def test_a_head_that_is_not_tied(tmp_path: Path) -> None:
-    """Twice the table as the decoder's weight: twice the logits, but for the bias."""
+@pytest.mark.parametrize("tied", [False, True])
+def test_a_head_that_is_not_tied(tmp_path: Path, tied: bool) -> None:
+    """Twice the table as the decoder's weight, and its own bias: twice the logits; whatever
+    config.json says, as the file has both."""
     tensors = load_file(CASES / "bert_mlm" / "model.safetensors")
     decoder = 2 * tensors["bert.embeddings.word_embeddings.weight"]
     folder = copy_case(
         "bert_mlm",
         tmp_path / "untied",
-        config={"tie_word_embeddings": False},
-        add={"cls.predictions.decoder.weight": decoder},
+        config={"tie_word_embeddings": tied},
+        add={
+            "cls.predictions.decoder.weight": decoder,
+            "cls.predictions.decoder.bias": 2 * tensors["cls.predictions.bias"],
+        },
     )
-    bias = tensors["cls.predictions.bias"]
-    want = 2 * (reference("bert_mlm", "out")["logits"] - bias) + bias
+    want = 2 * reference("bert_mlm", "out")["logits"]
     real = reference("bert_mlm", "in")["attention_mask"].astype(bool)
     got = run(folder, tmp_path / "model.yaml", "bert_mlm")
     assert_within(got[real], want[real], 2 * TRANSFORMERS)

@@ -191,6 +191,7 @@ class Architecture:
     parts: the blocks of the stack; `{i}` is the number of a layer, `{e}` of an expert.
     pooler: its linear layer. tops: what stands above, by class name; the first one is the default.
     tied: whether heads are tied where config.json does not say.
+    tables: of both stacks, by our names: those that may differ from the tokens' table they share.
     ignore: patterns of tensors that are no weights: buffers, and copies of tied ones.
     """
 
@@ -206,6 +207,7 @@ class Architecture:
     also: tuple[Also, ...] = ()
     pooler: Part | None = None
     tied: bool = True
+    tables: Mapping[str, str] = field(default_factory=_nothing)
     ignore: tuple[str, ...] = ()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -41,10 +42,17 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
     checkpoint = Checkpoint(_weights(folder))
 
     weights = _Weights(architecture, top, checkpoint, values)
+    names = weights.names()
+    shared = names.get("embeddings.tokens", "")
+    tables = weights.tables(shared)
     tied = config.data.get("tie_word_embeddings", architecture.tied) is not False
-    values |= weights.head(config, tied)
+    decoder = weights.decoder(tied, shared, tables)
+    values |= weights.head(config, decoder is None)
+    if tables:
+        values["embedding.shared"] = False
+        del names["embeddings.tokens"]
+    names |= tables | ({"lm_head.weight": f"transpose({decoder})"} if decoder else {})
     symbols = _symbols(values, config)
-    names = weights.names(tied)
     weights.check(names)
     text = text_keys(config, values, lambda path: _path(path, file))
     model = render(
@@ -56,7 +64,7 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
         sources=sources,
         file=_path(checkpoint.path, file),
         names=names,
-        ignore=weights.ignore(names, tied),
+        ignore=weights.ignore(names),
         stored=_narrow(checkpoint),
     )
     return model + text
@@ -139,8 +147,8 @@ class _Weights:
             values |= {f"head.{key}": value for key, value in head.items()}
         return values
 
-    def names(self, tied: bool) -> dict[str, str]:
-        """The rules: from parameters to tensors."""
+    def names(self) -> dict[str, str]:
+        """The rules: from parameters to tensors, but for the head's own matrix."""
         stored, prefix = self.checkpoint.stored, self.prefix
         rules: dict[str, str] = {}
         for ours, part in self.architecture.parts.items():
@@ -150,9 +158,38 @@ class _Weights:
             rules |= pooler.rules("pooler.dense", prefix, stored, self.values)
         for ours, part in self.top.parts.items():
             rules |= part.rules(ours, "", stored, self.values)
-        if self.top.decoder is not None and not tied:
-            rules["lm_head.weight"] = f"transpose({self.top.decoder}.weight)"
         return rules
+
+    def tables(self, shared: str) -> dict[str, str]:
+        """Both stacks' own tables of tokens, unless all are the `shared` one."""
+        stored = self.checkpoint.stored
+        theirs = {ours: self.prefix + name for ours, name in self.architecture.tables.items()}
+        found = {ours: name if name in stored else shared for ours, name in theirs.items()}
+        return {} if all(self.same(name, shared) for name in found.values()) else found
+
+    def decoder(self, tied: bool, shared: str, tables: Mapping[str, str]) -> str | None:
+        """The head's matrix where it is not the tokens' table. A file may have one that differs
+        though its config.json calls them tied: then it counts, as in transformers."""
+        if self.top.decoder is None:
+            return None
+        own = f"{self.top.decoder}.weight"
+        if not tied or (own in self.checkpoint.stored and not self.same(own, shared)):
+            return own
+        read = tables.get("decoder.embeddings.tokens", shared)
+        return None if self.same(read, shared) else shared
+
+    def same(self, first: str, second: str) -> bool:
+        """Whether two tables hold the same bytes."""
+        if first == second:
+            return True
+        stored = self.checkpoint.stored
+        if not {first, second} <= stored.keys():
+            return False
+        a, b = stored[first], stored[second]
+        if (a.dtype, a.shape) != (b.dtype, b.shape) or len(a.shape) != 2:
+            return False
+        rows = zip(self.checkpoint[first], self.checkpoint[second], strict=True)
+        return all(x.tobytes() == y.tobytes() for x, y in rows)
 
     def check(self, names: dict[str, str]) -> None:
         """Raise one TfgraphError that names every tensor which is not there."""
@@ -190,12 +227,16 @@ class _Weights:
                 found = [n.replace(hole, str(i)) for i in numbers for n in found]
         return found
 
-    def ignore(self, names: dict[str, str], tied: bool) -> list[str]:
+    def ignore(self, names: dict[str, str]) -> list[str]:
         """Patterns of the tensors in this file that the model has no use for."""
         patterns = [*_BUFFERS, *self.architecture.ignore, *self.top.ignore]
         if self.architecture.pooler is not None and not self.pooled:
             patterns.append(f"{self.prefix}{self.architecture.pooler.names[0]}.*")
-        if self.top.decoder is not None and tied:  # a copy of the tokens' table
+        if self.architecture.tables and "embeddings.tokens" not in names:  # read by neither stack
+            patterns.append(
+                f"{self.prefix}{self.architecture.parts['embeddings.tokens'].names[0]}.weight"
+            )
+        if self.top.decoder is not None:  # where it is a copy of the tokens' table
             patterns.append(f"{self.top.decoder}.weight")
         used = {parse_rule(rule).name for rule in names.values()}
         left = [name for name in self.checkpoint.stored if name not in used]

@@ -231,10 +231,9 @@ class Assembly(Inputs):
         assert spec.vocabulary is not None
         masked = head.kind == "mlm"
         if masked and head.transform:
-            size = (spec.embedding.size or spec.width) if head.tied else spec.width
             x = blocks.vocabulary_transform(
                 x,
-                size,
+                spec.embedding.size or spec.width,
                 bias=head.transform_bias,
                 activation=head.activation or spec.activation,
                 kind=parts.norm(spec),

@@ -182,7 +182,7 @@ class Inputs:
     def widened(self, x: Traced) -> Traced:
         """Vectors of the embedding's size as those of the width."""
         given = self.spec.embedding
-        if given.size in (None, self.spec.width) or x.shape[-1] == as_dim(self.spec.width):
+        if given.size is None:
             return x
         bias = given.projection_bias
         return blocks.linear(x, self.spec.width, bias=bias, name="embeddings.projection")
@@ -192,7 +192,7 @@ class Inputs:
         stem = self.spec.stem
         assert stem is not None
         if stem.kind == "audio":
-            return blocks.audio_stem(source, size, activation=self.spec.activation)
+            return blocks.audio_stem(source, size)
         patch, first = stem.patch or 1, stem.class_token
         return blocks.image_stem(source, size, patch=patch, class_token=first)
 

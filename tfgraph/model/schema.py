@@ -107,7 +107,7 @@ class Positions(Strict):
 
 
 class Embedding(Strict):
-    """Vectors of the tokens. `size` differs from the width where a projection follows: behind
+    """Vectors of the tokens. Where `size` is given a projection to the width follows: behind
     positions and norm (ALBERT), or `projection_first` (OPT).
 
     Both stacks of an encoder-decoder have one table if it is `shared`.

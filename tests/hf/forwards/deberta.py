@@ -34,7 +34,7 @@ CASES: dict[str, Config] = {
     "deberta_c2p": _BASE | {
         "architectures": ["DebertaV2ForSequenceClassification"], "pos_att_type": "c2p",
         "share_att_key": True, "position_buckets": 8, "max_relative_positions": -1,
-        "norm_rel_ebd": "layer_norm", "num_labels": 3,
+        "norm_rel_ebd": "layer_norm", "num_labels": 3, "embedding_size": 10,
     },
 }  # fmt: skip
 
@@ -46,10 +46,12 @@ def span_of(c: Config) -> int:
 def shapes(c: Config) -> Shapes:
     w, m, v = c["hidden_size"], c["intermediate_size"], c["vocab_size"]
     found: Shapes = {
-        "deberta.embeddings.word_embeddings.weight": (v, w),
+        "deberta.embeddings.word_embeddings.weight": (v, c.get("embedding_size", w)),
         "deberta.encoder.rel_embeddings.weight": (2 * span_of(c), w),
     }
     found |= norm_of("deberta.embeddings.LayerNorm", w)
+    if "embedding_size" in c:
+        found |= dense("deberta.embeddings.embed_proj", w, c["embedding_size"], False)
     if c["norm_rel_ebd"] != "none":
         found |= norm_of("deberta.encoder.LayerNorm", w)
     for i in range(c["num_hidden_layers"]):
@@ -95,7 +97,10 @@ def forward(c: Config, t: Tensors, ids: Array, mask: Array) -> dict[str, Array]:
     rows = t["deberta.encoder.rel_embeddings.weight"]
     rows = rows if c["norm_rel_ebd"] == "none" else norm(rows, "deberta.encoder.LayerNorm")
     table = t["deberta.embeddings.word_embeddings.weight"]
-    x = norm(table[ids], "deberta.embeddings.LayerNorm")
+    x = table[ids]
+    if "embedding_size" in c:
+        x = affine(x, t, "deberta.embeddings.embed_proj")
+    x = norm(x, "deberta.embeddings.LayerNorm")
     out = {"hidden.0": x}
     for n in range(c["num_hidden_layers"]):
         p = f"deberta.encoder.layer.{n}.attention.self"

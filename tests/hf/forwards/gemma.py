@@ -39,6 +39,7 @@ CASES: dict[str, Config] = {
     "gemma3": _GEMMA3 | {
         "rope_theta": 90000.0, "rope_local_base_freq": 500.0, "sliding_window_pattern": 3,
         "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "final_logit_softcapping": None,
+        "attn_logit_softcapping": 0.5,  # which transformers does not read there
     },
     "gemma3_new_keys": _GEMMA3 | {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
@@ -105,7 +106,8 @@ def forward(c: Config, t: Tensors, ids: Array, mask: Array) -> dict[str, Array]:
         if c["model_type"] == "gemma3_text":
             q, k = norm(q, f"{p}.self_attn.q_norm"), norm(k, f"{p}.self_attn.k_norm")
         allowed = causal(mask, c["sliding_window"] if local else None)
-        scale, cap = c["query_pre_attn_scalar"] ** -0.5, c.get("attn_logit_softcapping")
+        scale = c["query_pre_attn_scalar"] ** -0.5
+        cap = c["attn_logit_softcapping"] if c["model_type"] == "gemma2" else None
         y = attend(turn_halves(q, angles), turn_halves(k, angles), v, allowed, scale, cap=cap)
         y = affine(merge(y), t, f"{p}.self_attn.o_proj")
         x = x + norm(y, f"{p}.post_attention_layernorm")

@@ -16,7 +16,8 @@ from tfgraph.hf.architecture import (
     table,
     vector,
 )
-from tfgraph.hf.config import Key
+from tfgraph.hf.config import Config, Key
+from tfgraph.hf.derive import Values
 
 _SIZES = (
     Key("num_hidden_layers", "layers"),
@@ -67,20 +68,20 @@ _BERT_MLM = Top(
     parts={
         "lm_head.transform.dense": linear("cls.predictions.transform.dense"),
         "lm_head.transform.norm": norm("cls.predictions.transform.LayerNorm"),
-        "lm_head.bias": vector("cls.predictions.bias", "cls.predictions.decoder.bias"),
+        "lm_head.bias": vector("cls.predictions.decoder.bias", "cls.predictions.bias"),
     },
     decoder="cls.predictions.decoder",
-    ignore=("cls.seq_relationship.*", "cls.predictions.decoder.bias"),
+    ignore=("cls.seq_relationship.*", "cls.predictions.bias"),
 )
 _ROBERTA_MLM = Top(
     head={"kind": "mlm", "activation": "gelu"},  # whatever hidden_act is
     parts={
         "lm_head.transform.dense": linear("lm_head.dense"),
         "lm_head.transform.norm": norm("lm_head.layer_norm"),
-        "lm_head.bias": vector("lm_head.bias", "lm_head.decoder.bias"),
+        "lm_head.bias": vector("lm_head.decoder.bias", "lm_head.bias"),
     },
     decoder="lm_head.decoder",
-    ignore=("lm_head.decoder.bias",),
+    ignore=("lm_head.bias",),
 )
 _ROBERTA_CLASSIFIER = Top(
     head={"kind": "classifier", "activation": "tanh"},
@@ -225,10 +226,10 @@ ALBERT = register_architecture(
                 parts={
                     "lm_head.transform.dense": linear("predictions.dense"),
                     "lm_head.transform.norm": norm("predictions.LayerNorm"),
-                    "lm_head.bias": vector("predictions.bias", "predictions.decoder.bias"),
+                    "lm_head.bias": vector("predictions.decoder.bias", "predictions.bias"),
                 },
                 decoder="predictions.decoder",
-                ignore=("sop_classifier.*", "predictions.decoder.bias"),
+                ignore=("sop_classifier.*", "predictions.bias"),
             ),
             "AlbertForSequenceClassification": Top(
                 head={"kind": "classifier"},
@@ -238,6 +239,12 @@ ALBERT = register_architecture(
         },
     )
 )
+
+
+def _electra(config: Config, values: Values) -> Values:
+    """Embeddings as wide as the stack have no projection, as ALBERT's have."""
+    return {"embedding.size": None} if values["embedding.size"] == values["width"] else {}
+
 
 ELECTRA = register_architecture(
     Architecture(
@@ -252,6 +259,7 @@ ELECTRA = register_architecture(
         ),
         needs=_NEEDS,
         fixed=_ENCODER,
+        also=(_electra,),
         parts={
             **_BERT_PARTS,
             "embeddings.projection": linear("embeddings_project", optional=True),

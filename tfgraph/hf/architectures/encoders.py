@@ -44,7 +44,11 @@ def _deberta(config: Config, values: Values) -> Values:
         found["positions.buckets"] = buckets
     size = config.number("embedding_size", values["width"], "size")
     return found | (
-        {"embedding.size": size, "embedding.projection_bias": False}
+        {
+            "embedding.size": size,
+            "embedding.projection_first": True,
+            "embedding.projection_bias": False,
+        }
         if size != values["width"]
         else {}
     )
@@ -122,13 +126,13 @@ DEBERTA_V2 = register_architecture(
                         "cls.predictions.transform.LayerNorm", "lm_predictions.lm_head.LayerNorm"
                     ),
                     "lm_head.bias": vector(
-                        "cls.predictions.bias",
                         "cls.predictions.decoder.bias",
+                        "cls.predictions.bias",
                         "lm_predictions.lm_head.bias",
                     ),
                 },
                 decoder="cls.predictions.decoder",
-                ignore=("cls.predictions.decoder.bias", "mask_predictions.*"),
+                ignore=("cls.predictions.bias", "mask_predictions.*"),
             ),
             "DebertaV2ForSequenceClassification": Top(
                 head={"kind": "classifier"},

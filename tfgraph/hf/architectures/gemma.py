@@ -30,12 +30,13 @@ from tfgraph.hf.derive import (
     rotary_keys,
 )
 
-_KEYS = (
-    *with_head_size(SIZES, 256),
-    EPS,
-    BIAS,
-    Key("hidden_activation|hidden_act", "activation", "gelu_pytorch_tanh", "activation"),
-)
+
+def _activation(spellings: str) -> Key:
+    return Key(spellings, "activation", "gelu_pytorch_tanh", "activation")
+
+
+_SIZES = (*with_head_size(SIZES, 256), EPS, BIAS)
+_KEYS = (*_SIZES, _activation("hidden_activation|hidden_act"))
 _OURS = {**FIXED, "norm.unit_offset": True, "embedding.scale": "sqrt(width)"}
 GEMMA = register_architecture(
     replace(
@@ -43,7 +44,7 @@ GEMMA = register_architecture(
         model_type="gemma",
         title="Gemma",
         paper="Gemma Team 2024",
-        keys=_KEYS,
+        keys=(*_SIZES, _activation("hidden_act|hidden_activation")),
         needs={**NEEDS, "use_bidirectional_attention": (None, False)},
         fixed=_OURS,
         tops=tops_of("Gemma"),
@@ -67,7 +68,7 @@ def _gemma2(config: Config, values: Values) -> Values:
 _SOFTCAPS = (
     Key("attn_logit_softcapping", "attention.softcap", kind="number", optional=True),
     Key("final_logit_softcapping", "head.softcap", kind="number", optional=True),
-)
+)  # Gemma 3 has the second alone: the first may stand in config.json, and is not read.
 GEMMA2 = register_architecture(
     replace(
         GEMMA,
@@ -110,6 +111,7 @@ GEMMA3 = register_architecture(
         model_type="gemma3_text",
         title="Gemma 3",
         paper="Gemma Team 2025",
+        keys=(*_KEYS, _SOFTCAPS[1]),
         fixed={**_OURS, "norm.placement": "sandwich", "attention.qk_norm": "rms_norm"},
         also=(query_scale, _gemma3),
         parts={**_SANDWICH, **QK_NORMS},

@@ -18,6 +18,7 @@ from tfgraph.hf.architecture import (
 from tfgraph.hf.config import Config, Key
 from tfgraph.hf.derive import Values, embedding_scale, two_rows_before
 
+_TABLES = {f"{s}.embeddings.tokens": f"{s}.embed_tokens.weight" for s in ("encoder", "decoder")}
 _FIXED: dict[str, Any] = {"kind": "encoder-decoder", "mask": "padding"}
 _NEEDS: dict[str, tuple[Any, ...]] = {
     "quantization_config": (None,),
@@ -100,18 +101,27 @@ T5 = register_architecture(
             "T5ForConditionalGeneration": Top(head={"kind": "lm"}, decoder="lm_head"),
             "T5Model": Top(),
         },
+        tables=_TABLES,
         ignore=(
             "*coder.embed_tokens.weight",
             "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight",
         ),
     )
 )
+
+
+def _mt5(config: Config, values: Values) -> Values:
+    """Logits as they are, tied or not."""
+    return _t5(config, values) | {"head.scale": None}
+
+
 MT5 = register_architecture(
     replace(
         T5,
         model_type="mt5",
         title="mT5",
         paper="Xue et al. 2020",
+        also=(_mt5,),
         tops={
             "MT5ForConditionalGeneration": T5.tops["T5ForConditionalGeneration"],
             "MT5Model": Top(),
@@ -178,6 +188,7 @@ BART = register_architecture(
             ),
             "BartModel": Top(),
         },
+        tables=_TABLES,
         ignore=_COPIES,
     )
 )
@@ -204,6 +215,7 @@ MARIAN = register_architecture(
             ),
             "MarianModel": Top(),
         },
+        tables=_TABLES,
         ignore=(*_COPIES, "*.embed_positions.weight"),
     )
 )
@@ -230,8 +242,7 @@ WHISPER = register_architecture(
             "positions.kind": "learned",
             "encoder.positions.kind": "learned",
             "stem.kind": "audio",
-        },
-        also=(embedding_scale,),
+        },  # `scale_embedding` is read by nothing
         parts={
             "embeddings.tokens": table("decoder.embed_tokens"),
             "encoder.stem.conv1": linear("encoder.conv1", weight_steps=_CONVOLUTION),
