@@ -91,12 +91,12 @@ def unfold_sum(a: Any, t: Any, folded_a: Node, out: Node) -> Any:
     near=_SILENT,
 )
 def unfold_transposed(a: Any, folded_a: Node, out: Node) -> Any:
-    """The transposed keys of folded heads, as heads again -> of heads."""
-    _check_folds(folded_a)
-    turned = transpose(a, perm=(0, 1, 3, 2))
-    if turned.type != out.output.type:
+    """The transposed keys of folded heads, as heads again -> of heads, whatever was folded: grouped
+    heads are [batch, groups, each, m, n] before."""
+    shape, (_, m, n) = out.output.type.shape, folded_a.output.type.shape
+    if len(shape) != 4 or shape[2:] != (n, m):
         raise NoMatch
-    return turned
+    return transpose(reshape(a, shape=(*shape[:2], m, n)), perm=(0, 1, 3, 2))
 
 
 _OF_WEIGHTS = ("reshape", "transpose", "broadcast_to", "cast", "sum", "mul", "div")

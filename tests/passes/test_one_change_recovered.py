@@ -85,6 +85,13 @@ def keys_of_folded_heads(g: Builder) -> Any:
     return ops.reshape(turned, shape=(2, 3, 5, 4))
 
 
+@takes("recover-heads", unfold_transposed=1)
+def keys_of_repeated_groups(g: Builder) -> Any:
+    repeated = ops.broadcast_to(tensor("k", 2, 3, 1, 4, 5), shape=(2, 3, 2, 4, 5))
+    turned = ops.transpose(ops.reshape(repeated, shape=(12, 4, 5)), perm=(0, 2, 1))
+    return ops.reshape(turned, shape=(2, 6, 5, 4))
+
+
 @takes("recover-heads", scaled_queries=1, scaled_keys=1)
 def scaled_operands_that_are_read_too(g: Builder) -> Any:
     q, k = tensor("q", 2, 3, 4) * 2, tensor("k", 2, 4, 5) / 3
