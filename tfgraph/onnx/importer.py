@@ -196,7 +196,7 @@ class Importer:
             made: Any = None
             if x.name in self._noted:
                 made = self._param(x)
-            elif not x.dtype.is_float or len(x.shape) != 1:
+            elif not x.dtype.is_float or len(x.shape) != 1 or x.shape[0] == 1:
                 made = literal(x.read(), x.dtype)
             if made is None:
                 made = self._repeated(x)

@@ -60,6 +60,18 @@ class Known:
         return self.data.item()
 
 
+@dataclass(frozen=True, eq=False)
+class Nothing(Known):
+    """A tensor without elements, of any rank, whose sizes may be symbols."""
+
+    sizes: tuple[Dim, ...] = ()
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the tensor."""
+        return TensorType(self.dtype, self.sizes)
+
+
 def known(dtype: DType, numbers: Any) -> Known:
     """A `Known` of a number, or of a list or object array of numbers, in normal form. Raises
     Undecided for more than a vector, and for numbers that the type does not hold."""

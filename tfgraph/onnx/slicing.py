@@ -12,7 +12,7 @@ from tfgraph import ops
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, DType, as_dim, dim_min
 from tfgraph.onnx import known as numbers
-from tfgraph.onnx.known import Known, Undecided, known
+from tfgraph.onnx.known import Known, Nothing, Undecided, known
 from tfgraph.onnx.registry import translates
 from tfgraph.onnx.shapes import axes_of, axis_of, ints
 from tfgraph.onnx.site import Site, Tensor, size_tensor
@@ -66,10 +66,8 @@ def window(at: Site, x: Tensor, axis: int, start: Dim, stop: Dim) -> Any:
 
 def nothing(at: Site, x: Tensor, axis: int) -> Any:
     """The value without elements along an axis, which the IR does not have, but `Concat` drops."""
-    sizes = [as_dim(0) if i == axis else n for i, n in enumerate(at.shape(x))]
-    if not all(n.is_const for n in sizes):
-        raise TfgraphError("a slice without elements, which the IR does not have")
-    return Known(at.type(x).dtype, np.empty(tuple(map(int, sizes)), object))
+    sizes = tuple(as_dim(0) if i == axis else n for i, n in enumerate(at.shape(x)))
+    return Nothing(at.type(x).dtype, np.empty(0, object), sizes=sizes)
 
 
 @translates("Slice")
