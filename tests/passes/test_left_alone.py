@@ -72,7 +72,7 @@ def other_folds(g: Builder) -> Any:
     return (
         a @ turned[1], b @ turned[0], a @ ops.reshape(tensor("e", 6, 20), shape=(6, 5, 4)),
         ops.weighted_sum(folded("f", 6, 20), folded("h", 2, 3, 5, 2, shape=(6, 5, 2))),
-        b * 2, d / 3, c * 3, b + d, ops.reshape(turned[1], shape=(2, 3, 5, 4)),
+        b * 2, d / 3, c * 3, b + d, ops.reshape(turned[1], shape=(2, 3, 4, 5)),
     )  # fmt: skip
 
 
@@ -90,7 +90,7 @@ def sums_of_folded_heads(g: Builder) -> Any:
 @leaves("recover-heads")
 def keys_turned_into_another_shape(g: Builder) -> Any:
     turned = ops.transpose(folded("a", 2, 3, 4, 5), perm=(0, 2, 1))
-    return ops.reshape(turned, shape=(3, 2, 5, 4)), ops.reshape(turned, shape=(6, 20))
+    return ops.reshape(turned, shape=(3, 2, 4, 5)), ops.reshape(turned, shape=(6, 20))
 
 
 @leaves("recover-heads")
