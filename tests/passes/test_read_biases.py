@@ -138,7 +138,7 @@ OTHERS: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: ops.mean(s.scores, axis=0) + slopes(s) * as_f32(far(s)), ""),
     (SQUARE,
      lambda s: ops.mean(s.scores, axis=0) + slopes(s) * as_f32(flat(far(s))),
-     "alibi(%)"),
+     ""),  # three axes: a term of a bias
     (SQUARE, lambda s: matrix(s) @ matrix(s, "u") + matrix(s, "v") * matrix(s, "w"), ""),
 ]  # fmt: skip
 
