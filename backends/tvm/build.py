@@ -36,18 +36,17 @@ def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> lis
     its own too, which finds mistakes of the code that calls it but triples the size of the code.
     """
     with _context(checks):
-        lowered = _lowered(mod, machine)
+        made = _Generated(mod, machine)
         cache = active()
         if cache is None:
-            return object_files(_linked(lowered, machine))
+            return object_files(made.linked(made.kernels))
         # What the virtual machine runs is quickly made, and changes with the number of layers; what
         # takes LLVM's time are the kernels, which then are the same.
-        kernels = _vm._filter_tir(_vm._vmcodegen(relax.ExecBuilder(), lowered))
-        key = tvm.ir.save_json(kernels), str(machine.target), str(checks)
+        key = tvm.ir.save_json(made.kernels), str(machine.target), str(checks)
         known = cache.get(_KIND, *key)
         if known is not None:
-            return [known, *object_files(_linked(lowered, machine, _no_kernels()))[1:]]
-        objects = object_files(_linked(lowered, machine))
+            return [known, *object_files(made.linked(_no_kernels()))[1:]]
+        objects = object_files(made.linked(made.kernels))
         cache.put(_KIND, objects[0], *key)
         return objects
 
@@ -55,31 +54,34 @@ def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> lis
 def compile_module(mod: Any, machine: CpuMachine, *, checks: bool = False) -> Any:
     """The same as TVM's executable, in which the machine code has not been written down yet."""
     with _context(checks):
-        return _linked(_lowered(mod, machine), machine)
+        made = _Generated(mod, machine)
+        return made.linked(made.kernels)
 
 
 def _context(checks: bool) -> Any:
     return tvm.transform.PassContext(opt_level=2, config={"tirx.disable_assert": not checks})
 
 
-def _lowered(mod: Any, machine: CpuMachine) -> Any:
-    with machine.target:
-        return relax_pipeline()(mod)
+class _Generated:
+    """A module after `relax_pipeline`, taken apart as `relax.build` does: what the virtual machine
+    runs, and the kernels that it calls."""
 
+    def __init__(self, mod: Any, machine: CpuMachine) -> None:
+        with machine.target:
+            lowered = relax_pipeline()(mod)
+        self._machine, self._builder = machine, relax.ExecBuilder()
+        self.kernels: Any = _vm._filter_tir(_vm._vmcodegen(self._builder, lowered))
+        self._constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
 
-def _linked(lowered: Any, machine: CpuMachine, kernels: Any = None) -> Any:
-    """The executable of a module after `relax_pipeline`, as `relax.build` makes it; with its
-    kernels, or with those given."""
-    builder = relax.ExecBuilder()
-    functions = _vm._filter_tir(_vm._vmcodegen(builder, lowered))
-    constants = dict(lowered.attrs.get("const_name_to_constant", {})) if lowered.attrs else {}
-    return _vm._vmlink(
-        builder,
-        machine.target,
-        functions if kernels is None else kernels,
-        tir_pipeline=_KERNEL_PIPELINE,
-        params=constants,
-    )
+    def linked(self, kernels: Any) -> Any:
+        """The executable, with these kernels or others."""
+        return _vm._vmlink(
+            self._builder,
+            self._machine.target,
+            kernels,
+            tir_pipeline=_KERNEL_PIPELINE,
+            params=self._constants,
+        )
 
 
 def _no_kernels() -> Any:
