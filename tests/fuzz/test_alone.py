@@ -6,18 +6,24 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tfgraph.backends.base import Backend, register_backend
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.fuzz import Case, random_case, replay, save
 from tfgraph.fuzz.alone import KernelJudge, kernel_failures
 from tfgraph.fuzz.batch import points
+from tfgraph.fuzz.run import run
 from tfgraph.ir import exact
+from tfgraph.runtime.cores import default_threads
 from tfgraph.text import parse_graph
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tfgraph.ir import Graph
+
+GRAPHS = 10_000
 
 
 def test_each_kernel_of_a_few_graphs_alone() -> None:
@@ -60,3 +66,11 @@ def test_a_kernel_that_is_wrong_alone_is_shrunk_and_replayed(tmp_path: Path) -> 
     saved = save(failure, judge, tmp_path)
     assert [w.why for w in replay(saved.folder).wrong] == [failure.wrong.why]
     assert replay(saved.folder, "numpy").wrong == []
+
+
+@pytest.mark.long
+def test_neither_bound_fires_on_the_cpu(tmp_path: Path) -> None:
+    """Hours on two cores."""
+    report = run(seconds=None, graphs=GRAPHS, folder=tmp_path, kernels=True, jobs=default_threads())
+    assert report.failures == []
+    assert report.graphs == GRAPHS

@@ -19,3 +19,9 @@ def test_blocks(seeds: range) -> None:
 @pytest.mark.parametrize("seeds", batches(SEED, (GRAPHS + 49) // 50), ids=name_of)
 def test_models(seeds: range) -> None:
     fuzz(seeds, "models")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seeds", batches(SEED, 20_000), ids=name_of)
+def test_many_graphs(seeds: range) -> None:
+    fuzz(seeds)

@@ -5,9 +5,8 @@ has failed. May import: api, backends, ops, ir, errors.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +14,6 @@ from tfgraph import ops
 from tfgraph.backends.base import Target, find_backend
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.fuzz.crew import Crew, nothing
-from tfgraph.fuzz.save import Saved
 from tfgraph.fuzz.swarm import FAMILY
 from tfgraph.fuzz.work import Done, Work
 from tfgraph.ir import DType, Fill
@@ -44,37 +42,14 @@ class Progress:
         return self.graphs / max(self.seconds, 1e-9)
 
 
-@dataclass
-class Report:
-    """What a run did. `by_op` counts the nodes of the graphs by op; `dtypes` are the floats that
-    all backends take; `sensitive` of `outputs` exceeded the bound and were right, see
-    `tfgraph.fuzz.judge`; `kernels` results were compared alone. `refused` are the graphs that a
-    witness did not take: how many by backend and reason."""
+@dataclass(kw_only=True)
+class Report(Done):
+    """What a run did, of all its batches. `dtypes` are the floats that all backends take."""
 
     seed: int
     backends: tuple[str, ...]
     dtypes: tuple[DType, ...]
-    graphs: int = 0
     seconds: float = 0.0
-    by_op: Counter[str] = field(default_factory=Counter[str])
-    outputs: int = 0
-    sensitive: int = 0
-    kernels: int = 0
-    failures: list[Saved] = field(default_factory=list[Saved])
-    notes: list[str] = field(default_factory=list[str])
-    refused: dict[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
-
-    def add(self, done: Done) -> None:
-        """Count a batch."""
-        self.graphs += done.graphs
-        self.by_op += done.by_op
-        self.outputs += done.outputs
-        self.sensitive += done.sensitive
-        self.kernels += done.kernels
-        self.failures += done.failures
-        self.notes += done.notes
-        for name, reasons in done.refused.items():
-            self.refused[name] = self.refused.get(name, Counter()) + reasons
 
     @property
     def progress(self) -> Progress:
@@ -132,7 +107,7 @@ def run(
     if graphs is not None:
         jobs = min(jobs, (seed + graphs - 1) // FAMILY - seed // FAMILY + 1)
     with Crew(jobs, names, prepare) as crew:
-        report = Report(seed, (REFERENCE, *names), taken(names))
+        report = Report(seed=seed, backends=(REFERENCE, *names), dtypes=taken(names))
         work = Work(names, report.dtypes, folder, plugins, enough, kernels)
 
         def room() -> int:

@@ -30,10 +30,11 @@ _SHRINK_SECONDS = 15.0
 
 @dataclass
 class Done:
-    """What became of a batch. `refused` counts the graphs that a witness does not take, by backend
-    and reason; `kernels` those that ran alone. The rest is as in `tfgraph.fuzz.run.Report`."""
+    """What became of graphs. `by_op` counts their nodes by op; `sensitive` of `outputs` exceeded
+    the bound and were right, see `tfgraph.fuzz.judge`; `kernels` results were compared alone.
+    `refused` are the graphs that a witness did not take: how many by backend and reason."""
 
-    graphs: int
+    graphs: int = 0
     by_op: Counter[str] = field(default_factory=Counter[str])
     outputs: int = 0
     sensitive: int = 0
@@ -41,6 +42,18 @@ class Done:
     failures: list[Saved] = field(default_factory=list[Saved])
     notes: list[str] = field(default_factory=list[str])
     refused: dict[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
+
+    def add(self, more: Done) -> None:
+        """Count a batch too."""
+        self.graphs += more.graphs
+        self.by_op += more.by_op
+        self.outputs += more.outputs
+        self.sensitive += more.sensitive
+        self.kernels += more.kernels
+        self.failures += more.failures
+        self.notes += more.notes
+        for name, reasons in more.refused.items():
+            self.refused[name] = self.refused.get(name, Counter()) + reasons
 
 
 @dataclass(frozen=True)
