@@ -38,8 +38,9 @@ def _halved(inner: Pattern) -> list[Pattern]:
     ]
 
 
-def _is(constant: Exact, expected: float, x: Any) -> bool:
-    return math.isclose(float(constant), expected, rel_tol=_ULPS[x.dtype])
+def _is(constant: Exact, x: Any, *, value: float) -> bool:
+    """Whether a constant beside x is this value, rounded."""
+    return math.isclose(float(constant), value, rel_tol=_ULPS[x.dtype])
 
 
 _SCALED = either(call("div", var("x"), const("divisor")), call("mul", var("x"), const("factor")))
@@ -60,18 +61,18 @@ _TANH = call("add", call("tanh", _INNER), 1)
 
 def _gelu(x: Any, divisor: Exact | None, factor: Exact | None) -> Any:
     """x (1 + erf(x / sqrt(2))) / 2 -> gelu(x)."""
-    if divisor is not None and not _is(divisor, math.sqrt(2), x):
+    if divisor is not None and not _is(divisor, x, value=math.sqrt(2)):
         raise NoMatch(f"x is divided by {divisor}, not by sqrt(2)")
-    if factor is not None and not _is(factor, math.sqrt(0.5), x):
+    if factor is not None and not _is(factor, x, value=math.sqrt(0.5)):
         raise NoMatch(f"x is multiplied by {factor}, not by sqrt(1/2)")
     return gelu(x)
 
 
 def _gelu_tanh(x: Any, cubic: Exact, root: Exact) -> Any:
     """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 -> gelu_tanh(x)."""
-    if not _is(cubic, 0.044715, x):
+    if not _is(cubic, x, value=0.044715):
         raise NoMatch(f"x^3 is multiplied by {cubic}, not by 0.044715")
-    if not _is(root, math.sqrt(2 / math.pi), x):
+    if not _is(root, x, value=math.sqrt(2 / math.pi)):
         raise NoMatch(f"the sum is multiplied by {root}, not by sqrt(2/pi)")
     return gelu_tanh(x)
 
@@ -97,7 +98,7 @@ def _silu(x: Any) -> Any:
 )
 def _quick_gelu(x: Any, factor: Exact) -> Any:
     """x sigmoid(1.702 x) -> quick_gelu(x)."""
-    if not _is(factor, 1.702, x):
+    if not _is(factor, x, value=1.702):
         raise NoMatch(f"x is multiplied by {factor}, not by 1.702")
     return quick_gelu(x)
 

@@ -78,17 +78,15 @@ def read(number: Exact, dtype: DType) -> Exact | None:
     value = abs(number.factor)
     if _digits(value) < least:
         return None
-    sign = 1 if number.factor > 0 else -1
     square = value * value
     inside, outside = round(square), round(1 / square)
     candidates = [_binary(value, dtype), Exact(value.limit_denominator(_DENOMINATORS[dtype]))]
     candidates += [sqrt(inside)] if inside in _RADICANDS else []
     candidates += [rsqrt(outside)] if outside in _RADICANDS else []
     for candidate in candidates:
-        if not candidate.factor or candidate == Exact(value):
-            continue
-        if math.isclose(float(value), float(candidate), rel_tol=2 * ulp):
-            return candidate * sign
+        close = math.isclose(float(value), float(candidate), rel_tol=2 * ulp)
+        if close and candidate != Exact(value):
+            return candidate * (number.factor / value)
     return None
 
 

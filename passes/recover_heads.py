@@ -94,7 +94,7 @@ def unfold_transposed(a: Any, folded_a: Node, out: Node) -> Any:
     """The transposed keys of folded heads, as heads again -> of heads, whatever was folded: grouped
     heads are [batch, groups, each, m, n] before."""
     shape, (_, m, n) = out.output.type.shape, folded_a.output.type.shape
-    if len(shape) != 4 or shape[2:] != (n, m):
+    if shape[2:] != (n, m):
         raise NoMatch
     return transpose(reshape(a, shape=(*shape[:2], m, n)), perm=(0, 1, 3, 2))
 

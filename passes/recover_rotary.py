@@ -16,7 +16,7 @@ from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
 from tfgraph.passes.recover_rotary_parts import PARTS, axes_of_tables, count
 from tfgraph.passes.rule import Match, Rule, rule
-from tfgraph.passes.simplify import drop_no_op, drop_transpose, merge_reshapes, merge_transposes
+from tfgraph.passes.simplify import drop_no_op, merge_reshapes, merge_transposes
 
 if TYPE_CHECKING:
     from tfgraph.ir import Dim, Node
@@ -141,10 +141,8 @@ def _paired(t: Any, x: Any, match: Match) -> Any:
         inner = match.makers.get(node.inputs[0])
         if inner is not None and inner.op == "broadcast_to":
             source = inner.inputs[0]
-            wide = [d for d in inner.output.type.shape if d != _ONE]
-            inside = [d for d in source.type.shape if d != _ONE]
-            twice = source.type.shape[-1] == _ONE and wide == [*inside, as_dim(2)]
-            if twice and inside == [length, half]:
+            wide, inside = ([d for d in v.type.shape if d != _ONE] for v in (inner.output, source))
+            if source.type.shape[-1] == _ONE and wide == [*inside, as_dim(2)]:
                 return reshape(Traced(t.builder, source), shape=(length, half))
         node = inner
     raise NoMatch(f"{t.value} has pairs that may differ")
@@ -202,9 +200,9 @@ _WIDE_COS, _WIDE_SIN = (
 
 
 @rule(call("rotary", var("x"), _WIDE_COS, _WIDE_SIN, name="turn"), near=10**6)
-def shared_tables(x: Any, cos: Any, sin: Any, turn: Node) -> Any:
+def shared_tables(x: Any, cos: Any, sin: Any, cos_wide: Node, turn: Node) -> Any:
     """rotary by tables that are repeated for a batch -> by the tables themselves."""
-    length, half = turn.inputs[1].type.shape[-2:]
+    *_, length, half = cos_wide.output.type.shape
     if any(t.shape not in ((length, half), (_ONE, length, half)) for t in (cos, sin)):
         raise NoMatch
     cos, sin = (reshape(t, shape=(length, half)) for t in (cos, sin))
@@ -225,9 +223,4 @@ class RecoverRotary(RulePass):
         shared_tables,
         *PARTS,
     ]
-    cleanups: ClassVar[list[Rule]] = [
-        merge_transposes,
-        drop_transpose,
-        merge_reshapes,
-        drop_no_op,
-    ]
+    cleanups: ClassVar[list[Rule]] = [merge_transposes, merge_reshapes, drop_no_op]

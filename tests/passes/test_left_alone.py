@@ -181,7 +181,7 @@ def columns_of_something_else(g: Builder) -> Any:
     return (
         column(ops.concat(a, b, axis=2), 1), column(ops.concat(i, a, axis=2), 0),
         column(ops.concat(c, flat, axis=2), 1), column(c, 1),
-        column(ops.concat(flat, c, axis=2) * 2, 0),
+        column(ops.concat(flat, c, axis=2) * 2, 0), column(flat * c, 0),
         ops.take_at(y, ops.reshape(g.input("k", "i64", 6), shape=(2, 3))),
         ops.take_at(y, ops.reshape(flat * 2, shape=(6,))),
         ops.take_at(y, ops.reshape(-ops.concat(flat, a, axis=2), shape=(2, 6))),
@@ -214,6 +214,16 @@ def three_parts_of_three(g: Builder) -> Any:
     )
     parts = (ops.reshape(t, shape=(1, 2, 3, 2, 1)) for t in (a * c - b * s, b * c + a * s, rest))
     return ops.reshape(ops.concat(*parts, axis=4), shape=(1, 2, 3, 6))
+
+
+@pytest.mark.parametrize("name", ["recover-empty-rows: another number"])
+def test_what_stands_in_empty_rows_is_0(name: str) -> None:
+    def ones(_: Builder) -> Any:
+        x = tensor("x", 2, 3)
+        return ops.where(ops.empty(x), ops.full(shape=(), value=1, dtype="f32"), ops.softmax(x))
+
+    _, reasons = run(ones, name.partition(":")[0])
+    assert reasons == ["where a row is empty stands something else than 0"]
 
 
 @pytest.mark.parametrize("name", GRAPHS)

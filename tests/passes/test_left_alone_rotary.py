@@ -95,6 +95,17 @@ def twice(*shape: Any, axis: int = -1, count: int = 2) -> Any:
     return ops.concat(*[one] * count, axis=axis)
 
 
+def by_turns(length: int, half: int) -> Any:
+    """(t1, u1, t2, u2, ...), [length, half, 2]."""
+    return ops.concat(*(weight(n, length, half, 1) for n in "tu"), axis=-1)
+
+
+def as_halves(length: int, half: int) -> Any:
+    """(t1, t2, ..., t1, t2, ...), [length, 2, half, 1]."""
+    one = weight("t", length, 1, half, 1)
+    return ops.broadcast_to(one, shape=(length, 2, half, 1))
+
+
 def swapped(
     shape: tuple[Any, ...],
     table: Any = None,
@@ -143,6 +154,14 @@ SWAPPED: dict[str, tuple[Callable[[], Any], str]] = {
     "neighbours as halves": (lambda: neighbours((1, 1, 3, 4), parts=(1, 1, 3, 1, 2)), NEIGHBOURS),
     "neighbours one below the other": (
         lambda: neighbours((1, 1, 3, 4), parts=(1, 1, 3, 1, 2), axis=3), NEIGHBOURS
+    ),
+    "two tables by turns": (
+        lambda: neighbours((1, 3, 1, 4), table=ops.reshape(by_turns(3, 2), shape=(1, 3, 1, 4))),
+        "pairs that may differ",
+    ),
+    "a table as halves": (
+        lambda: neighbours((1, 2, 1, 6), table=ops.reshape(as_halves(2, 3), shape=(1, 2, 1, 6))),
+        "pairs that may differ",
     ),
     "of three axes": (lambda: swapped((2, 3, 4), twice(3, 2)), "x is"),
     "of an unknown size": (
@@ -202,10 +221,12 @@ def test_tables_that_are_scaled_rounded_and_moved(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["recover-rotary: other tables"])
-def test_tables_repeated_otherwise(name: str) -> None:
+@pytest.mark.parametrize("other", [(3, 1, 2), (1, 3, 2)])
+def test_tables_repeated_otherwise(name: str, other: tuple[int, ...]) -> None:
     """[length, 1, half] repeated for as many in the batch: another angle for each of these."""
     with ops.graph("g") as g:
-        cos, sin = (ops.broadcast_to(weight(n, 3, 1, 2), shape=(3, 3, 2)) for n in ("c", "s"))
+        shapes = {"c": other, "s": (3, 1, 2)}
+        cos, sin = (ops.broadcast_to(weight(n, *s), shape=(3, 3, 2)) for n, s in shapes.items())
         g.output("y", ops.rotary(tensor("x", 3, 3, 4), cos, sin, heads=1))
     _, (report,) = run_pipeline(g.build(), [PASSES["recover-rotary"]()])
     assert report.applied == {}

@@ -66,6 +66,11 @@ def halves_of_a_part_by_length(g: Builder) -> Any:
     return ops.concat(by_halves(x, 1, *tables(3, 1, 1)), window(x, 2, 3), axis=-1)
 
 
+@takes("recover-rotary", rotary_by_halves=1)
+def halves_that_other_rules_uncover(g: Builder) -> Any:
+    return by_halves(tensor("x", 2, 1, 3, 4), 2, *tables(2, 1, 3, 2))
+
+
 def by_pairs(pairs: Any, *tables: Any, axis: int = -1) -> Any:
     shape = pairs.shape[:-1]
     apart = [window(pairs, i, i + 1, axis) for i in (0, 1)]
@@ -83,7 +88,7 @@ def neighbours(g: Builder) -> Any:
 
 @takes("recover-rotary-parts", rotary_by_pairs=1)
 def neighbours_by_length(g: Builder) -> Any:
-    return by_pairs(tensor("x", 1, 3, 2, 1, 2), *tables(3, 1, 1), axis=4)
+    return by_pairs(tensor("x", 1, 3, 2, 2, 2), *tables(3, 1, 2), axis=4)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -11,6 +11,7 @@ from helpers.rule_graphs import Graphs, heads, tensor, weight
 from tfgraph import ops
 from tfgraph.ir.mask import bias, dense
 from tfgraph.ops import Builder
+from tfgraph.passes import PASSES, run_pipeline
 
 GRAPHS = Graphs()
 takes = GRAPHS.takes
@@ -267,23 +268,101 @@ def rotary_in_pairs(g: Builder) -> Any:
     return turned_in_pairs(tensor("x", 2, 2, 2, 4), pairs("cos"), pairs("sin"))
 
 
+def parts(x: Any, axis: int) -> list[Any]:
+    """All but the last two elements of a head and the rest, which are results too."""
+    size = int(x.shape[-1])
+    windows = (0, size - 2), (size - 2, size)
+    both = [ops.slice_(x, axis=axis, start=a, stop=b) for a, b in windows]
+    also(*both)
+    return both
+
+
 @takes("recover-rotary", partial_rotary=1)
 def rotary_of_a_part(g: Builder) -> Any:
-    x = tensor("x", 2, 2, 2, 4)
-    first, rest = (ops.slice_(x, axis=-1, start=i, stop=i + 2) for i in (0, 2))
-    turned = ops.rotary(ops.merge_heads(first), weight("cos", 2, 1), weight("sin", 2, 1), heads=2)
+    first, rest = parts(tensor("x", 2, 2, 3, 4), -1)
+    turned = ops.rotary(ops.merge_heads(first), *angles(3, 1), heads=2)
     return ops.concat(ops.split_heads(turned, 2), rest, axis=-1)
+
+
+@takes("recover-rotary", partial_rotary=1)
+def interleaved_rotary_of_a_part(g: Builder) -> Any:
+    first, rest = parts(tensor("x", 1, 3, 2, 6), 3)
+    turned = ops.rotary(ops.merge_heads(first), *angles(2, 2), heads=3, interleaved=True)
+    return ops.concat(ops.split_heads(turned, 3), rest, axis=3)
 
 
 @takes("recover-rotary", partial_rotary_by_length=1)
 def rotary_of_a_part_by_length(g: Builder) -> Any:
-    x = tensor("x", 2, 2, 2, 4)
-    first, rest = (ops.slice_(x, axis=-1, start=i, stop=i + 2) for i in (0, 2))
-    flat = ops.reshape(first, shape=(2, 2, 4))
-    turned = ops.rotary(flat, weight("cos", 2, 1), weight("sin", 2, 1), heads=2)
-    return ops.concat(ops.reshape(turned, shape=(2, 2, 2, 2)), rest, axis=-1)
+    first, rest = parts(tensor("x", 2, 3, 2, 4), -1)
+    turned = ops.rotary(ops.reshape(first, shape=(2, 3, 4)), *angles(3, 1), heads=2)
+    return ops.concat(ops.reshape(turned, shape=(2, 3, 2, 2)), rest, axis=-1)
+
+
+@takes("recover-rotary", partial_rotary_by_length=1)
+def interleaved_rotary_of_a_part_by_length(g: Builder) -> Any:
+    first, rest = parts(tensor("x", 1, 2, 3, 6), 3)
+    flat = ops.reshape(first, shape=(1, 2, 12))
+    turned = ops.rotary(flat, *angles(2, 2), heads=3, interleaved=True)
+    return ops.concat(ops.reshape(turned, shape=(1, 2, 3, 4)), rest, axis=3)
+
+
+@takes("recover-rotary", shared_tables=1)
+def rotary_by_tables_made_for_the_batch(g: Builder) -> Any:
+    wide = [ops.broadcast_to(t, shape=(2, 3, 1)) for t in angles(3, 1)]
+    return ops.rotary(tensor("x", 2, 3, 2), *wide, heads=1)
+
+
+@takes("recover-rotary", shared_tables=1)
+def rotary_by_tables_of_the_batch(g: Builder) -> Any:
+    wide = [ops.broadcast_to(t, shape=(2, 3, 2)) for t in angles(1, 3, 2)]
+    also(*wide)
+    return ops.rotary(tensor("x", 2, 3, 8), *wide, heads=2, interleaved=True)
+
+
+def angles(*shape: int) -> tuple[Any, Any]:
+    return weight("cos", *shape), weight("sin", *shape)
 
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_neighbour_keeps_its_values(name: str) -> None:
     GRAPHS.check(name)
+
+
+def rotated_between_reshapes(g: Builder) -> Any:
+    flat = ops.reshape(tensor("x", 2, 3, 8), shape=(2, 3, 2, 4))
+    return ops.reshape(half_turned(flat, *tables(1, 3, 1, 2)), shape=(2, 3, 8))
+
+
+def rotated_between_transposes(g: Builder) -> Any:
+    return half_turned(ops.split_heads(tensor("x", 2, 3, 8), 2), *tables(3, 2))
+
+
+def scaled_twice(g: Builder) -> Any:
+    scores = (folded("q") * 0.5) @ ops.transpose(folded("k") * 0.5, perm=(0, 2, 1))
+    return ops.softmax(ops.reshape(scores, shape=(2, 2, 2, 2)), axis=-1)
+
+
+TIDIED = {
+    "recover-rotary: between reshapes": (rotated_between_reshapes, "merge-reshapes"),
+    "recover-rotary: between transposes": (
+        rotated_between_transposes, "merge-transposes drop-no-op"
+    ),
+    "recover-heads: scaled twice": (scaled_twice, "merge-factors"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TIDIED)
+def test_a_pass_tidies_what_it_left(name: str) -> None:
+    make, cleanups = TIDIED[name]
+    with ops.graph("g") as g:
+        g.output("y", make(g))
+    _, (report,) = run_pipeline(g.build(), [PASSES[name.partition(":")[0]]()])
+    assert set(cleanups.split()) <= set(report.applied), report.applied
+
+
+@pytest.mark.parametrize("name", [n for n in GRAPHS if "gelu" in n])
+def test_a_rounded_constant_is_said_to_be_read(name: str) -> None:
+    with ops.graph("g") as g:
+        g.output("y", GRAPHS[name][0](g))
+    _, (report,) = run_pipeline(g.build(), [PASSES[name.partition(":")[0]]()])
+    assert report.reads == {"a rounded decimal as the constant that it was"}

@@ -19,6 +19,7 @@ READ: list[tuple[str, DType, Any]] = [
     ("1.4142135", F32, sqrt(2)),
     ("-0.70710677", F32, rsqrt(2) * -1),
     ("0.33333334", F32, Fraction(1, 3)),
+    ("0.3333334", F32, Fraction(1, 3)),  # 1.7 ulp beside it
     ("-0.33333334", F32, Fraction(-1, 3)),
     ("0.016129032", F32, Fraction(1, 62)),
     ("9.536743e-07", F32, Fraction(1, 1 << 20)),
