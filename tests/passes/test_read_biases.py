@@ -139,8 +139,15 @@ OTHERS: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE,
      lambda s: ops.mean(s.scores, axis=0) + slopes(s) * as_f32(flat(far(s))),
      ""),  # three axes: a term of a bias
+    (SQUARE,
+     lambda s: ops.mean(s.scores, axis=0, keepdims=True) + for_all(s, slopes(s) * as_f32(far(s))),
+     ""),  # which repeats the scores too
     (SQUARE, lambda s: matrix(s) @ matrix(s, "u") + matrix(s, "v") * matrix(s, "w"), ""),
 ]  # fmt: skip
+
+
+def for_all(s: Scores, x: Any) -> Any:
+    return ops.broadcast_to(x, shape=(s.b, *x.shape[1:]))
 
 
 def flat(x: Any) -> Any:
