@@ -93,7 +93,7 @@ def _manifest(
     from tfgraph.runtime.version import VERSION
 
     functions = {
-        name: {**_interface(f.graph, f.graph, f.scalars, f.weights), "memory": f.memory}
+        name: {**_interface(f.graph, f.graph, f.scalars, f.weights), **f.manifest}
         for name, f in built.functions.items()
     }
     return {

@@ -87,13 +87,13 @@ class CompiledWeight:
 
 @dataclass(frozen=True)
 class BuiltFunction:
-    """A function of an artifact beside `main`: its graph after the passes, and what its caller
-    passes besides the inputs. `memory` is the most bytes that it takes, a dimension."""
+    """A function of an artifact beside `main`: its graph after the passes, what its caller passes
+    besides the inputs, and what the manifest says of it besides."""
 
     graph: Graph
     weights: tuple[CompiledWeight, ...]
     scalars: tuple[str, ...]
-    memory: str
+    manifest: Mapping[str, Any]
 
 
 @dataclass(frozen=True)

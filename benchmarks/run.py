@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from probe import compile_probe, cpu_name
 from worker import SIDES, takes
-from workloads import PROBE, WEIGHTS, WORKLOADS, Workload, environment, prepare
+from workloads import WEIGHTS, WORKLOADS, Workload, environment, prepare
+
+from tfgraph.bench import cpu_name
 
 TOLERANCE = 1e-3
 BURST_SECONDS, PAUSE_SECONDS = 0.3, 0.05
@@ -263,7 +264,6 @@ def main() -> None:
                 print(f"compiling {workload.model}", file=sys.stderr)
                 folder.mkdir(parents=True)
                 prepare(workload.model, folder)
-                compile_probe(folder / PROBE)
             print(f"measuring {workload.name}", file=sys.stderr)
             takes_part = [side for side in sides if takes(side, workload)]
             result = measure(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from workloads import ARTIFACT, PROBE, WEIGHTS, WORKLOADS, NDArray, Workload
+from workloads import ARTIFACT, WEIGHTS, WORKLOADS, NDArray, Workload
 
 Forward = Callable[[], NDArray]
 
@@ -82,9 +82,11 @@ def tfgraph_side(folder: Path, workload: Workload, threads: int) -> Forward:
 def limit_side(folder: Path, workload: Workload, threads: int) -> Forward:
     """What no program can beat: multiply-adds that never wait for memory, or reading it. Gives how
     many of them, or how many bytes, a call takes."""
-    from probe import Probe
+    from tfgraph.backends.tvm.cpu.probe import Probe
+    from tfgraph.cache import default_cache, using
 
-    probe = Probe(folder / PROBE, threads)
+    with using(default_cache()):
+        probe = Probe(threads)
     run, amount = probe.limit("read" if workload.is_bound_by_memory else "multiply_add")
 
     def forward() -> NDArray:

@@ -14,7 +14,7 @@ import numpy as np
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 MODELS = Path(__file__).parent.parent / "examples"
-ARTIFACT, WEIGHTS, PROBE = "artifact", "weights.npz", "probe"
+ARTIFACT, WEIGHTS = "artifact", "weights.npz"
 
 # Variables that choose BLAS kernels, or keep Python from caching what it compiles, would make one
 # side other than what a user has.

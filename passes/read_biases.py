@@ -41,9 +41,10 @@ _USUAL = 128
 
 
 def read_bias(value: Value, scores: TensorType, makers: Makers) -> list[Mask] | None:
-    """The biases that a tensor added to the scores is; None where it is not understood."""
+    """The biases that a tensor added to the scores [batch, heads, query, key] is; None where it is
+    not understood, and for scores of fewer axes: there it is a term of any mask, in its order."""
     node = bare(value, makers)
-    if node is None or scores.rank < 3:
+    if node is None or scores.rank < 4:
         return None
     if node.op == "mul":
         return _alibi(node, scores, makers)

@@ -169,8 +169,8 @@ def positions_added(a: Any, b: Any, sum: Node, match: Match) -> Any:
     of another."""
     if any(user.op == "add" for user in match.graph.users.get(sum.output, ())):
         raise NoMatch
-    if len(sum.inputs) < 2 or a.type != sum.output.type or len(a.shape) < 4:
-        raise NoMatch  # fewer axes are a bias of all scores: a term of the mask, in its order
+    if len(sum.inputs) < 2 or a.type != sum.output.type:
+        raise NoMatch
     found = read_bias(b.value, a.type, match.makers)
     if found is None:
         raise NoMatch

@@ -7,7 +7,7 @@ Imports ops, ir and errors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError, nearest
@@ -152,19 +152,36 @@ def _prefix(name: str) -> str:
     return ".".join(components[: number + 2])
 
 
+def node_cost(graph: Graph, node: Node) -> Line:
+    """What one node costs when it runs. Its weights count whole here, whoever reads them besides,
+    but of a table only the rows that are read; a state that is appended to stays where it is."""
+    line = _running(graph, node)
+    weights = [v for v in dict.fromkeys(node.inputs) if v in graph.weight_values]
+    rows_of = _rows_of(node)
+    written = as_dim(line.written_bytes)
+    read = _sum(written if v == rows_of else _bytes(v.type) for v in weights)
+    return replace(line, weight_bytes=read)
+
+
 def _running(graph: Graph, node: Node) -> Line:
-    """What one node costs when it runs."""
+    """What one node costs when it runs, weights aside."""
     definition = find_op(node.op)
     types = [map_traced(operand, _type) for operand in node.operands]
+    flops = definition.flops(types, node.attrs)
+    if node.op == "cache_append" and any(item.value == node.inputs[0] for item in graph.inputs):
+        moved = _bytes(node.inputs[1].type)
+        return Line(node.op, flops=flops, read_bytes=moved, written_bytes=moved)
     written = _sum(_bytes(value.type) for value in node.outputs)
-    read = _ZERO
-    rows_of = node.operands[_READS_ROWS[node.op]] if node.op in _READS_ROWS else None
+    read, rows_of = _ZERO, _rows_of(node)
     for value in dict.fromkeys(node.inputs):
         if value not in graph.weight_values:
             read += written if value == rows_of else _bytes(value.type)
-    return Line(
-        node.op, flops=definition.flops(types, node.attrs), read_bytes=read, written_bytes=written
-    )
+    return Line(node.op, flops=flops, read_bytes=read, written_bytes=written)
+
+
+def _rows_of(node: Node) -> object:
+    """The operand of which only some rows are read."""
+    return node.operands[_READS_ROWS[node.op]] if node.op in _READS_ROWS else None
 
 
 def _reader(graph: Graph, users: Iterable[Node]) -> str:

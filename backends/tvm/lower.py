@@ -18,7 +18,7 @@ from tfgraph.backends.base import CompiledWeight
 from tfgraph.backends.memory import refuse_absurd_constant
 from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
-from tfgraph.backends.tvm.module import LoweredFunction, Module, identity
+from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, Graph, Node, Output, TensorType, Value, map_operand, product
 from tfgraph.ops import FloatArray, expand
@@ -85,6 +85,7 @@ class Lowering:
         self._values: dict[Value, Var] = {}
         self._matrices: dict[Value, Var] = {}
         self._node: Node | None = None
+        self._launches: list[Launch] = []
         self._states: set[Value] = set()
         self._weights: dict[Any, tuple[CompiledWeight, Var]] = {}
 
@@ -111,7 +112,8 @@ class Lowering:
             parameters += [var for _, var in self._weights.values()]
             self.builder.emit_func_output(result, parameters)
         weights = tuple(w for w, _ in self._weights.values())
-        return LoweredFunction(self._given, self.graph, scalars, weights, self._expanded)
+        launches = tuple(self._launches)
+        return LoweredFunction(self._given, self.graph, scalars, weights, launches, self._expanded)
 
     def value(self, value: Value) -> Var:
         """The Relax variable of a value; a weight in its plain layout."""
@@ -195,6 +197,7 @@ class Lowering:
         return self.builder.emit(relax.op.call_tir_inplace(kernel, given, 0, type_))
 
     def _called(self, kernel: Any) -> None:
+        self._launches.append(Launch(kernel.name_hint, self._node))
         callers = self.module.calls.setdefault(kernel.name_hint, [])
         if self._node is not None:
             callers.append(self._node)

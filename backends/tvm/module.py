@@ -27,6 +27,14 @@ NDArray = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)
+class Launch:
+    """One call of a kernel, and the node that it is for; None where it copies a result."""
+
+    kernel: str
+    node: Node | None
+
+
+@dataclass(frozen=True)
 class LoweredFunction:
     """A function of the module and what its caller must pass: inputs, scalars, weights. `given` is
     its graph as it was, `graph` with the nodes that run as their parts taken apart."""
@@ -35,6 +43,8 @@ class LoweredFunction:
     graph: Graph
     scalars: tuple[str, ...]
     weights: tuple[CompiledWeight, ...]
+    launches: tuple[Launch, ...]
+    """In the order in which they run."""
     expanded: tuple[Declined, ...] = ()
     """The nodes that run as their parts, and why."""
 

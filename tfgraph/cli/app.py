@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tfgraph.cli.bench import bench
 from tfgraph.cli.compare import compare
 from tfgraph.cli.compile import compile
 from tfgraph.cli.doctor import doctor
@@ -35,7 +36,7 @@ def tfgraph(version: VersionOption = False) -> None:
     """A small graph compiler for Transformers."""
 
 
-for _verb in (compile, run, generate, compare, inspect, fuzz, export, doctor, init):
+for _verb in (compile, run, generate, compare, inspect, bench, fuzz, export, doctor, init):
     app.command(_verb.__name__)(_verb)
 app.add_typer(import_app, name="import")
 

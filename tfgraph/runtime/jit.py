@@ -23,9 +23,12 @@ from tfgraph.runtime.launchers import LOADING, launchers
 from tfgraph.runtime.library import load_tvm_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Observer: TypeAlias = "Callable[[str, bool], None]"
+"""Told of each kernel by its name, with True before it runs and with False after; and so of what is
+called between kernels, for memory, shapes and sizes."""
 
 NO_COMPILER = "/dev/null/none"
 _CPU, _NAIVE_ALLOCATOR = 1, 1  # the DLPack device type, and the allocator that keeps no free lists
@@ -45,6 +48,7 @@ class Program:
         `name` is what errors call it. Raises TfgraphError for more threads than CPUs."""
         self.threads = check_threads(threads) or default_threads()
         self.name = name
+        self.observer: Observer | None = None
         self._process = os.getpid()
         with compiled_code(f"loading {name}"):
             load_tvm_runtime()
@@ -68,7 +72,7 @@ class Program:
         if code is None:
             raise TfgraphError(f"{self.name} is closed")
         with compiled_code(f"calling {self.name}"):
-            results: list[Array] = self._launch(code.run, function, args)
+            results: list[Array] = self._launch(code.run, function, args, self.observer)
         return results
 
     def close(self) -> None:
@@ -98,27 +102,44 @@ class _Code:
                 raise TfgraphError(f"{name} cannot be linked: {cause}") from cause
             self._library: Any = found
 
-    def run(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
+    def run(
+        self,
+        function: str,
+        args: Sequence[Array | int | tvm_ffi.Tensor],
+        observer: Observer | None = None,
+    ) -> list[Array]:
         """See `Program.call`."""
-        result = self._function(function)(*map(_argument, args))
+        result = self._function(function, observer)(*map(_argument, args))
         results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
         return [np.from_dlpack(tensor) for tensor in results]
 
-    def _function(self, name: str) -> Any:
-        """`name` in this thread's virtual machine."""
-        functions: dict[str, Any] | None = getattr(self._local, "functions", None)
-        if functions is None:
+    def _function(self, name: str, observer: Observer | None) -> Any:
+        """`name` in this thread's virtual machine; in one of its own where that is observed."""
+        machines: dict[Any, tuple[Any, dict[str, Any]]] = vars(self._local).setdefault("made", {})
+        if observer not in machines:
             with LOADING:
                 machine = self._library["vm_load_executable"]()
                 machine["vm_initialization"](_CPU, 0, _NAIVE_ALLOCATOR)
-            self._local.machine = machine
-            self._local.functions = functions = {}
+            if observer is not None:
+                machine["set_instrument"](_instrument(observer))
+            machines[observer] = machine, {}
+        machine, functions = machines[observer]
         if name not in functions:
             try:
-                functions[name] = self._local.machine[name]
+                functions[name] = machine[name]
             except AttributeError as error:
                 raise TfgraphError(f"{self._name} has no function '{name}'") from error
         return functions[name]
+
+
+def _instrument(observer: Observer) -> Any:
+    """What the virtual machine calls before and after each function."""
+
+    def called(_function: Any, name: str, before: bool, *_: Any) -> int:
+        observer(name, bool(before))
+        return 0  # go on
+
+    return called
 
 
 def _argument(value: Array | int | tvm_ffi.Tensor) -> tvm_ffi.Tensor | int:

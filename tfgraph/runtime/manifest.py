@@ -51,6 +51,7 @@ FUNCTION: Mapping[str, Form] = {
     "scalars": [str],
     "weights": [{"name": str, "dtype": str, "shape": [int]}],
     "memory?": SIZE,
+    "launches?": [{"kernel": str, "value?": str, "flops?": SIZE, "bytes?": SIZE}],
 }
 MANIFEST: Mapping[str, Form] = {
     **FUNCTION,
@@ -119,6 +120,9 @@ def _of_function(entry: Object, where: str) -> Iterator[str]:
             yield f"{where}constraints: {text!r} is none"
     if _value(entry.get("memory", 0), sizes) is None:
         yield f"{where}memory: {entry['memory']!r} is no size"
+    for launch in entry.get("launches", ()):
+        if any(_value(launch.get(key, 0), sizes) is None for key in ("flops", "bytes")):
+            yield f"{where}launches: {launch['kernel']!r} does no amount of work"
     for name in entry["scalars"]:
         if name not in sizes:
             yield f"{where}scalars: {name!r} is no symbol"

@@ -9,6 +9,7 @@ May import: the other files of runtime, errors.
 from __future__ import annotations
 
 import logging
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,7 +25,9 @@ from tfgraph.runtime.tensors import map_tensors
 from tfgraph.runtime.text import TokenRules
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
+
+    from tfgraph.runtime.jit import Observer
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -90,6 +93,19 @@ class Model(Function):
         code, self._loaded.code = self._loaded.code, None
         if code is not None:
             code.program.close()
+
+    @contextmanager
+    def observed(self, observer: Observer) -> Generator[None]:
+        """Calls meanwhile tell `observer` of each kernel, before and after it runs. That costs
+        some microseconds a kernel."""
+        code = self._loaded.code
+        if code is None:
+            raise TfgraphError(f"model '{self.name}' is closed")
+        code.program.observer = observer
+        try:
+            yield
+        finally:
+            code.program.observer = None
 
     def stored_weights(self) -> Iterator[StoredWeight]:
         """The weights of `main` as its kernels read them, in order."""

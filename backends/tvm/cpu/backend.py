@@ -1,6 +1,6 @@
 """The CPU backend: our kernels through TVM and LLVM, run by the lean runtime.
 
-May import: base, artifact, build, source, link, emitters, runtime, ir.
+May import: base, artifact, build, source, link, emitters, plan, runtime, ir.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from tfgraph.backends.base import (
     Target,
     Weights,
 )
-from tfgraph.backends.memory import compiled_steps, peak
 from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tvm.build import build_objects
 
@@ -33,6 +32,7 @@ from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.link import find_compiler, link_shared
 from tfgraph.backends.tvm.lower import resolve
 from tfgraph.backends.tvm.module import Lowered
+from tfgraph.backends.tvm.plan import plan
 from tfgraph.backends.tvm.target import CpuMachine, cpu_machine
 from tfgraph.ir import Graph, Node
 from tfgraph.runtime import format as layout
@@ -91,10 +91,6 @@ class CpuBackend(CompilingBackend):
         return f"this CPU has no {', '.join(sorted(missing))}" if missing else None
 
 
-def _memory(graph: Graph) -> str:
-    return str(peak(compiled_steps(graph)))
-
-
 def _built(
     lowered: Lowered, machine: CpuMachine, objects: Sequence[bytes], more: Mapping[str, bytes]
 ) -> Built:
@@ -104,12 +100,12 @@ def _built(
         weights=lowered.main.weights,
         scalars=lowered.main.scalars,
         functions={
-            name: BuiltFunction(f.graph, f.weights, f.scalars, _memory(f.graph))
+            name: BuiltFunction(f.graph, f.weights, f.scalars, plan(f))
             for name, f in lowered.functions.items()
         },
         notes=lowered.report,
         manifest={
-            "memory": _memory(lowered.main.graph),
+            **plan(lowered.main),
             "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
             "tools": {"apache-tvm": version("apache-tvm")},
         },
