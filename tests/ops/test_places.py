@@ -143,6 +143,8 @@ def test_a_place_can_be_given() -> None:
         (lambda x, g: g.input("w", "f32", -1), "w: a size of -1 in [-1]: sizes are at least 1"),
         (lambda x, g: g.param("w", "f32", 0), "w: a size of 0 in [0]: sizes are at least 1"),
         (lambda x, g: g.input("w", "f32", 2**41), "w: a size above 1099511627776"),
+        (lambda x, g: g.input("w", "i8", 2**28, 2**29),
+         "w: more than 72057594037927936 elements: [268435456,536870912]"),
         (lambda x, g: g.input("w", "f32", *[1] * 33), "w: 33 sizes: at most 32"),
         (lambda x, g: g.input("dims", "f32", 2),
          "an input cannot be called 'dims', as an argument of every call is"),

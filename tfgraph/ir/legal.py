@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tfgraph.ir.graph import Constraint, Fill, Symbol
 
 LARGEST_SIZE = 2**40
+MOST_ELEMENTS = 2**56  # kernels count bytes in 64 bits, a little more of them than there are
 LONGEST_NAME = 480  # of those that users give; passes add `~number`
 HIGHEST_RANK = 32
 MOST_TERMS, MOST_FACTORS, MOST_ARGUMENTS, DEEPEST_DIM = 32, 16, 32, 5
@@ -131,12 +132,16 @@ def check_dims(sizes: Sequence[Dim]) -> None:
 
 
 def check_shape(shape: Sequence[Dim]) -> None:
-    """Raise where a tensor of that shape is empty for certain, or its sizes are absurd."""
+    """Raise where a tensor of that shape is empty for certain, or its sizes, or how many elements
+    they make, are absurd."""
     check_dims(shape)
     for size in shape:
         if size.is_const and int(size) < 1:
             shown = ",".join(map(str, shape))
             raise TfgraphError(f"a size of {size} in [{shown}]: sizes are at least 1")
+    if prod(max(abs(c) for _, c in size.terms) for size in shape) > MOST_ELEMENTS:
+        shown = ",".join(map(str, shape))
+        raise TfgraphError(f"more than {MOST_ELEMENTS} elements: [{shown}]")
 
 
 def check_constant(value: Exact) -> None:
