@@ -213,3 +213,10 @@ def test_a_checkpoint_folder_says_how_to_import_it(tmp_path: Path) -> None:
     with pytest.raises(TfgraphError) as caught:
         load_source(str(tmp_path))
     assert caught.value.hint == f"tfgraph import hf {tmp_path} -o model.yaml"
+
+
+def test_a_folder_that_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
+    with pytest.raises(TfgraphError, match="this is a folder") as caught:
+        load_source(str(tmp_path))
+    assert "a checkpoint's folder (with config.json)" in (caught.value.hint or "")

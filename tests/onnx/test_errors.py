@@ -66,6 +66,9 @@ def test_every_unsupported_operator(tmp_path: Path) -> None:
     assert "node 'n_b': the operator NonZero is not supported" in said
     assert "node 'n_y': the operator my.domain.Mystery is not supported" in said
     assert "Relu" not in said
+    many = [node("NonZero", f"v{i}", f"v{i + 1}") for i in range(100)]
+    said = error(save(tmp_path / "m.onnx", many, {"v0": ("f32", ["n"])}, ["v100"]))
+    assert said.count("NonZero is not supported") == 100
 
 
 def test_cycle(tmp_path: Path) -> None:
@@ -106,6 +109,14 @@ def test_absurd_sizes(tmp_path: Path) -> None:
 
     said = error(changed(tmp_path, initializer))
     assert "the initialiser 'w' has 16 bytes, expected 4398046511104" in said
+
+
+def test_more_elements_than_kernels_count(tmp_path: Path) -> None:
+    repeats = {"r": np.array([2**30, 2**30])}
+    path = save(
+        tmp_path / "m.onnx", [node("Tile", "x r", "y")], {"x": ("f32", [1, 1])}, ["y"], repeats
+    )
+    assert "Tile 'n_y': broadcast_to: the result has more than" in error(path)
 
 
 def test_sizes_that_nodes_would_be_made_for(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 ModelArgument = Annotated[
     str,
     typer.Argument(
-        metavar="MODEL", show_default=False, help="model.yaml, file.py:name, or a graph as text"
+        metavar="MODEL",
+        show_default=False,
+        help="model.yaml, file.onnx, a checkpoint's folder, file.py:name, or a graph as text",
     ),
 ]
 ModelOrArtifact = Annotated[
@@ -27,7 +29,7 @@ ModelOrArtifact = Annotated[
     typer.Argument(
         metavar="MODEL",
         show_default=False,
-        help="a model (YAML, file.py:name, text), or an artifact",
+        help="a model (YAML, ONNX, a checkpoint, file.py:name, text), or an artifact",
     ),
 ]
 InputOption = Annotated[

@@ -27,7 +27,10 @@ MAX_TEXT = 32_000_000
 """Bytes of a graph as text: some 300,000 nodes."""
 _YAML = (".yaml", ".yml")
 _TEXT = (".tfg", ".txt")
-_KINDS = "a .yaml model, a .onnx file, file.py:name, or a graph as text (.tfg)"
+_KINDS = (
+    "a .yaml model, a .onnx file, a checkpoint's folder (with config.json), file.py:name, or a "
+    "graph as text (.tfg)"
+)
 _ONE = "name a Graph, or a function of no arguments that returns one"
 _NO_STREAM = "models are read from files, not from standard input or a pipe: write it to one"
 

@@ -42,7 +42,7 @@ NDArray = np.ndarray[Any, Any]
 log = logging.getLogger("tfgraph")
 _MOST_SYMBOLS = 200
 _MOST_NODES = 10_000  # that one of the file becomes
-_SHOWN = 20  # errors of one file
+_SHOWN = 1000  # nodes of one file that no translator takes
 _HINT = "a plugin adds an operator: see tfgraph.onnx.translates"
 
 
