@@ -61,6 +61,21 @@ class Reader:
             return self._scaled(node, scores)
         return None
 
+    def chosen(self, value: Value, scores: TensorType) -> list[Mask] | None:
+        """The masks that an added tensor is, if it is a bias where a score counts and a sentinel
+        elsewhere."""
+        node = self.bare(value)
+        if node is None or node.op != "where" or node.output.type != value.type:
+            return None  # a bias keeps its axes
+        condition, yes, no = node.inputs
+        if self.hides(no):
+            bias, allowed = yes, condition
+        elif self.hides(yes):
+            bias, allowed = no, opposite(condition)
+        else:
+            return None
+        return [*self.allowed(allowed, scores), masks.bias(Traced(current(), bias))]
+
     def _scaled(self, node: Node, scores: TensorType) -> list[Mask] | None:
         """(1 - keep) * -10000, of a keep of 0 and 1 that was an integer or a bool; or hide times
         that, of a hide that was a bool."""

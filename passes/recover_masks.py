@@ -121,14 +121,17 @@ def _parts(m: Mask, scores: TensorType, match: Match) -> list[Mask]:
 
 @rule(call("mask", var("scores"), masked("m")), reads=LEAST)
 def bias_changes_empty_rows(scores: Any, m: Mask, match: Match) -> Any:
-    """mask(scores, bias(where(allowed, 0, -3e38))) -> mask(scores, allowed)."""
+    """mask(scores, bias(where(allowed, t, -3e38))) -> mask(scores, allowed & bias(t)), where t may
+    be 0."""
     reader = Reader(match.makers)
     parts: list[Mask] = []
     found = False
     for part in m.parts:
         hidden = None
         if isinstance(part, masks.Bias):
-            hidden = reader.hidden(part.values.value, scores.type)
+            value = part.values.value
+            hidden = reader.hidden(value, scores.type)
+            hidden = reader.chosen(value, scores.type) if hidden is None else hidden
         found = found or hidden is not None
         parts += [part] if hidden is None else hidden
     if not found:

@@ -218,6 +218,20 @@ def bias_that_hides(g: Builder) -> Any:
     return ops.exp(ops.mask(scores(), bias(tensor("t", 3, 3) + added(seen))))
 
 
+@takes("recover-masks", bias_changes_empty_rows=1, structure=1)
+def bias_where_seen(g: Builder) -> Any:
+    hidden = ops.less(line(*QUERY), line(*KEY))
+    chosen = ops.where(hidden, scalar(HIDDEN), tensor("t", 1, 1, 3, 3))
+    return ops.exp(ops.mask(scores(), bias(chosen)))
+
+
+@takes("recover-masks", bias_changes_empty_rows=1)
+def bias_where_not_hidden(g: Builder) -> Any:
+    seen = ops.less(line(*KEY), line(*QUERY) + 1)
+    chosen = ops.where(seen, tensor("t", 1, 1, 3, 3), scalar(HIDDEN))
+    return ops.exp(ops.mask(scores(), bias(chosen)))
+
+
 def also(*read: Any) -> None:
     """Values that are results too, so that the rules leave them in place."""
     for value in read:

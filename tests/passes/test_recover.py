@@ -319,7 +319,7 @@ def decoder_mask(keep: Any, g: Any) -> Any:
             lambda g: ops.cast(g.input("ids", "i64", "batch", "seq"), dtype="f32"),
             "causal() & padding(%ids)",
         ),
-        (lambda g: g.input("ids", "f32", "batch", "seq"), "bias("),
+        (lambda g: g.input("ids", "f32", "batch", "seq"), "dense(%18~3) & causal()"),
     ],
 )
 def test_the_mask_of_a_decoder(keep: Any, mask: str) -> None:
