@@ -93,6 +93,8 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
         ("deberta_v2", {"pos_att_type": ["p2p"]}, 19, "expected c2p, p2c, or both"),
         ("vit", {"patch_size": 5}, 17, "expected squares of which an image has whole ones"),
         ("t5", {"feed_forward_proj": "gated-mish"}, 24, 'unknown activation "mish"'),
+        ("llama", {"rope_scaling": "linear"}, 19, "expected an object"),
+        ("llama", {"rope_parameters": [1]}, 22, "expected an object"),
         ("qwen2", {"num_key_value_heads": "2"}, 26, 'expected an integer from 1 on, got "2"'),
     ],
 )  # fmt: skip

@@ -3,7 +3,9 @@ reference, or a line of NumPy, still says what comes out."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +81,26 @@ def test_which_activation_counts(tmp_path: Path, family: str, expected: str) -> 
     norms = {f"model.layers.{i}.{n}.weight": np.ones(32, np.float32) for i in (0, 1) for n in extra}
     folder = copy_case("gemma", tmp_path / "g", config=config, add=norms)
     assert f"\nactivation: {expected} " in import_checkpoint(folder)
+
+
+def test_what_config_leaves_out_is_what_transformers_takes(tmp_path: Path) -> None:
+    """A window where there are more positions; caps, unless they are null."""
+    config: dict[str, Any] = {"sliding_window": None}
+    assert "window" not in import_checkpoint(copy_case("mistral", tmp_path / "m", config=config))
+    config["max_position_embeddings"] = 4097
+    found = import_checkpoint(copy_case("mistral", tmp_path / "m", config=config))
+    assert "{kind: window, left: 4095}" in found
+    names = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
+    norms = {f"model.layers.{i}.{n}.weight": np.ones(32, np.float32) for i in (0, 1) for n in names}
+    config = {"model_type": "gemma2", "architectures": ["Gemma2ForCausalLM"]}
+    folder = copy_case("gemma", tmp_path / "g", config=config, add=norms)
+    found = import_checkpoint(folder)
+    assert "softcap: 50" in found
+    assert "softcap: 30" in found
+    file = folder / "config.json"
+    caps = {"attn_logit_softcapping": None, "final_logit_softcapping": None}
+    file.write_text(json.dumps(json.loads(file.read_text()) | caps))
+    assert "softcap" not in import_checkpoint(folder)
 
 
 def test_albert_always_projects(tmp_path: Path) -> None:

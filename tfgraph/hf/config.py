@@ -40,7 +40,7 @@ class Key:
 
     `theirs` may be several spellings, "rope_parameters.rope_theta|rope_theta", of which the first
     that has a value counts. Without a `default`, config.json must have it, unless it is `optional`
-    and then left out.
+    and then left out; with both, it is left out where config.json says null.
 
     The kinds: a size from 1 on, an id from 0 on, a number, a flag (true or false), an activation by
     its name, a distance (how many tokens a window holds, the query's own among them).
@@ -103,7 +103,8 @@ class Config:
         """The value of a key in the model file's terms; None for one that is optional and absent.
         Raises TfgraphError at its place."""
         name = self.spelling(key.theirs)
-        value: Any = self.get(key.theirs, key.default)
+        null = key.optional and name in self.data
+        value: Any = self.get(key.theirs, None if null else key.default)
         if value is None and not key.optional:
             raise TfgraphError(f"{name} is missing", Location(str(self.path)))
         return None if value is None else self.checked(name, value, key.kind)

@@ -44,8 +44,10 @@ def rotary_keys(
 ) -> Values:
     """The keys of rotary positions under `path`, of the `layers` of one type where config.json has
     types; `theta` and `base` are the older key of the base and its default."""
-    outer: Any = config.get("rope_parameters", {})
-    inner: Any = outer.get(layers) if isinstance(outer, dict) else None  # pyright: ignore
+    for key in ("rope_parameters", "rope_scaling"):
+        if not isinstance(config.get(key, {}), dict):
+            raise config.error(key, "expected an object")
+    inner: Any = config.get(f"rope_parameters.{layers}")
     where = f"rope_parameters.{layers}" if isinstance(inner, dict) else "rope_parameters"
     found: Values = {f"{path}.base": config.number(f"{where}.rope_theta|{theta}", base)}
     share = config.number(f"{where}.partial_rotary_factor|partial_rotary_factor|rotary_pct", share)
@@ -104,9 +106,14 @@ def _numbers(config: Config, path: str) -> list[Any]:
     return [config.checked(path, value, "number") for value in cast("list[Any]", found)]
 
 
-def window(config: Config, values: Values) -> Values:
-    """A window in all layers, where `sliding_window` says so."""
-    size = config.number("sliding_window", None, "distance") if config.get("sliding_window") else 0
+def window(config: Config, values: Values, usual: int = 0) -> Values:
+    """A window in all layers, where `sliding_window` says so; where it says nothing, a `usual` one,
+    if there are as many positions."""
+    if "sliding_window" in config.data:
+        given = bool(config.get("sliding_window"))
+        size = config.number("sliding_window", None, "distance") if given else 0
+    else:
+        size = usual - 1 if 0 < usual < values["positions.max"] else 0
     return {"mask": [*values["mask"], {"kind": "window", "left": size}]} if size else {}
 
 

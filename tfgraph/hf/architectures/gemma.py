@@ -66,9 +66,9 @@ def _gemma2(config: Config, values: Values) -> Values:
 
 
 _SOFTCAPS = (
-    Key("attn_logit_softcapping", "attention.softcap", kind="number", optional=True),
-    Key("final_logit_softcapping", "head.softcap", kind="number", optional=True),
-)  # Gemma 3 has the second alone: the first may stand in config.json, and is not read.
+    Key("attn_logit_softcapping", "attention.softcap", 50, "number", optional=True),
+    Key("final_logit_softcapping", "head.softcap", 30, "number", optional=True),
+)
 GEMMA2 = register_architecture(
     replace(
         GEMMA,
@@ -111,7 +111,8 @@ GEMMA3 = register_architecture(
         model_type="gemma3_text",
         title="Gemma 3",
         paper="Gemma Team 2025",
-        keys=(*_KEYS, _SOFTCAPS[1]),
+        # `attn_logit_softcapping` may stand in config.json, and is not read.
+        keys=(*_KEYS, replace(_SOFTCAPS[1], default=None)),
         fixed={**_OURS, "norm.placement": "sandwich", "attention.qk_norm": "rms_norm"},
         also=(query_scale, _gemma3),
         parts={**_SANDWICH, **QK_NORMS},

@@ -111,7 +111,7 @@ MISTRAL = register_architecture(
         title="Mistral",
         paper="Jiang et al. 2023",
         keys=_KEYS,
-        also=(rotary, window),
+        also=(rotary, partial(window, usual=4096)),
         tops=tops_of("Mistral"),
     )
 )
