@@ -159,7 +159,9 @@ def main() -> int:
     for o in failed:
         print(f"{o.name}: {o.reason}")
     total = Counter(o.kind for o in found)
-    print(f"\n{total['pass']} pass, {total['fail']} fail, {total['outside']} are outside")
+    share = 100 * total["pass"] / (total["pass"] + total["fail"])
+    print(f"\n{total['pass']} pass, {total['fail']} fail: {share:.4g} %")
+    print(f"{total['outside']} are outside")
     return 1 if failed else 0
 
 

@@ -114,3 +114,11 @@ def test_what_is_no_source(use: Callable[..., Any], tmp_path: Path) -> None:
     artifact = tfgraph.build(g.build(), "cpu", tmp_path / "g.tfgraph", check=False).artifact
     assert refused(artifact, "is an artifact, compiled already") == "tfgraph.load runs it"
     refused(tmp_path / "missing.yaml", "no such file")
+
+
+@pytest.mark.parametrize("name", ["model.onx", "mode.onnx"])
+def test_a_name_that_is_nearly_that_of_a_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(TfgraphError, match="no such file") as caught:
+        tfgraph.load_source(tmp_path / name)
+    assert caught.value.hint == "did you mean 'model.onnx'?"

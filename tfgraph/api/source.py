@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os.path import lexists
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -85,7 +86,7 @@ def load_source(spec: str | Path) -> Model:
     with packages_named():
         from tfgraph import model
     path = Path(spec)
-    if path.suffix == ".onnx" and not path.is_dir():
+    if path.suffix == ".onnx" and not path.is_dir() and lexists(path):
         with packages_named():
             from tfgraph.onnx import import_onnx
         graph, weights = import_onnx(path)
