@@ -50,16 +50,15 @@ def _parts(graph: Graph) -> Graph:
             whole.add(error.node.op)
 
 
-def compiled_steps(graph: Graph) -> list[Step]:
-    """The memory of compiled code. What is made of weights alone is a weight there."""
-    running = [n for n in graph.nodes if not graph.weight_values.issuperset(n.outputs)]
-    return _steps(graph, running, _bytes, lambda node: _ZERO)
-
-
 def peak(steps: Iterable[Step]) -> Dim:
     """The most bytes that are taken at a time."""
+    return most(step.taken for step in steps)
+
+
+def most(amounts: Iterable[Dim]) -> Dim:
+    """The largest of amounts, whatever the sizes."""
     largest: list[Dim] = []
-    for taken in dict.fromkeys(step.taken for step in steps):
+    for taken in dict.fromkeys(amounts):
         if not any(_never_less(other, taken) for other in largest):
             largest = [d for d in largest if not _never_less(taken, d)] + [taken]
     return dim_max(*largest) if largest else _ZERO

@@ -3,7 +3,7 @@
 `build_objects` runs the Relax passes that plan memory and lower `call_tir`, then TVM's lowering and
 LLVM, and keeps the object files that TVM would hand to a linker. `tfgraph.runtime.jit` loads those
 bytes as they are. The same module gives the same bytes in every process.
-May import: tvm, cache, errors.
+May import: tvm, storage, cache, errors.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tvm import relax, s_tir, tirx
 from tvm.relax import vm_build
 from tvm.tirx import compilation_pipeline
 
+from tfgraph.backends.tvm.storage import StoragePlan, storage_plan
 from tfgraph.cache import active
 
 if TYPE_CHECKING:
@@ -30,7 +31,15 @@ _vm: Any = vm_build  # the parts of `relax.build`
 
 
 def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> list[bytes]:
-    """Compile the IRModule `mod` for `machine`; the object files to load, as bytes.
+    """The object files of `build_program`."""
+    return build_program(mod, machine, checks=checks)[0]
+
+
+def build_program(
+    mod: Any, machine: CpuMachine, *, checks: bool = False
+) -> tuple[list[bytes], dict[str, StoragePlan]]:
+    """Compile the IRModule `mod` for `machine`; the object files to load, as bytes, and the memory
+    that each function plans.
 
     The Relax functions check their arguments' types in any case. With `checks` each kernel checks
     its own too, which finds mistakes of the code that calls it but triples the size of the code.
@@ -39,16 +48,16 @@ def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> lis
         made = _Generated(mod, machine)
         cache = active()
         if cache is None:
-            return object_files(made.linked(made.kernels))
+            return object_files(made.linked(made.kernels)), made.storage
         # What the virtual machine runs is quickly made, and changes with the number of layers; what
         # takes LLVM's time are the kernels, which then are the same.
         key = tvm.ir.save_json(made.kernels), str(machine.target), str(checks)
         known = cache.get(_KIND, *key)
         if known is not None:
-            return [known, *object_files(made.linked(_no_kernels()))[1:]]
+            return [known, *object_files(made.linked(_no_kernels()))[1:]], made.storage
         objects = object_files(made.linked(made.kernels))
         cache.put(_KIND, objects[0], *key)
-        return objects
+        return objects, made.storage
 
 
 def compile_module(mod: Any, machine: CpuMachine, *, checks: bool = False) -> Any:
@@ -68,7 +77,13 @@ class _Generated:
 
     def __init__(self, mod: Any, machine: CpuMachine) -> None:
         with machine.target:
-            lowered = relax_pipeline()(mod)
+            planned = memory_pipeline()(mod)
+            lowered = machine_pipeline()(planned)
+        self.storage = {
+            name.name_hint: storage_plan(function)
+            for name, function in planned.functions_items()
+            if isinstance(function, relax.Function)
+        }
         self._machine, self._builder = machine, relax.ExecBuilder()
         self.kernels: Any = _vm._filter_tir(_vm._vmcodegen(self._builder, lowered))
         self._constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
@@ -116,6 +131,11 @@ def relax_pipeline(*kernel_passes: Any) -> Any:
 
     `kernel_passes` run while the module holds PrimFuncs, those that are called, and the calls.
     """
+    return tvm.transform.Sequential([memory_pipeline(*kernel_passes), machine_pipeline()])
+
+
+def memory_pipeline(*kernel_passes: Any) -> Any:
+    """The first half, after which memory is planned."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [
@@ -128,6 +148,15 @@ def relax_pipeline(*kernel_passes: Any) -> Any:
             passes.StaticPlanBlockMemory(),
             passes.LowerAllocTensor(),
             passes.KillAfterLastUse(),
+        ]
+    )
+
+
+def machine_pipeline() -> Any:
+    """The second half: what the virtual machine runs."""
+    passes = relax.transform
+    return tvm.transform.Sequential(
+        [
             passes.LowerRuntimeBuiltin(),
             passes.ComputePrimValue(),
             passes.VMShapeLower(),

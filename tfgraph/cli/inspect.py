@@ -1,7 +1,7 @@
 """`tfgraph inspect`: the graph of a model or artifact as text or a picture, its cost, its fusion,
 and what its tokens attend to.
 
-May import: attention, api, backends.base, passes, model, text, draw, cost, runtime.
+May import: attention, memory, api, backends.base, passes, model, text, draw, cost, runtime.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tfgraph.cli.memory import print_memory
 from tfgraph.cli.options import (
     DimOption,
     ModelOrArtifact,
@@ -57,6 +58,9 @@ def inspect(
     cost: Annotated[
         bool, typer.Option("--cost", help="parameters, FLOPs and bytes by part and by op")
     ] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="of an artifact: what is where, and how much")
+    ] = False,
     dim: DimOption = None,
     attention: Annotated[
         bool, typer.Option("--attention", help="run it: which tokens attend to which")
@@ -95,6 +99,7 @@ def inspect(
             "--strict-masks": strict_masks,
             "--fusion": fusion,
             "--cost": cost,
+            "--memory": memory,
             "--dim": dim,
         }
         if other := next((option for option, value in others.items() if value), None):
@@ -102,8 +107,9 @@ def inspect(
         return _attention(session, model, asked)
     if asked:
         raise TfgraphError(f"--{next(iter(asked))} is for --attention")
-    if format not in (None, Format.text) and (fusion or cost) and not session.json:
-        other = "--fusion" if fusion else "--cost"
+    tables = {"--fusion": fusion, "--cost": cost, "--memory": memory}
+    other = next((option for option, asked in tables.items() if asked), None)
+    if format not in (None, Format.text) and other and not session.json:
         raise TfgraphError(
             f"--format {format} stands alone; {other} prints a table",
             hint=f"leave {other} out, or add --json, which has both",
@@ -114,7 +120,12 @@ def inspect(
                 f"{model} is an artifact: its passes ran when it was compiled",
                 hint="it shows the graph after them; passes.json in it is their report",
             )
-        return _inspect_artifact(session, model, format, cost, dim)
+        return _inspect_artifact(session, model, format, cost, memory, dim)
+    if memory:
+        raise TfgraphError(
+            "memory is planned when a model is compiled",
+            hint="name an artifact: tfgraph compile, then inspect ARTIFACT --memory",
+        )
     read = read_source(session, model)
     graph, reports = read.graph, list[Any]()
     passes = choose_passes(read, passes, strict_masks) if strict_masks else passes
@@ -159,6 +170,7 @@ def _inspect_artifact(
     spec: str,
     format: Format | None,
     cost: bool,
+    memory: bool,
     dim: list[str] | None,
 ) -> int:
     """The graph that was compiled, and the manifest in short."""
@@ -179,10 +191,12 @@ def _inspect_artifact(
         print_graph_ports(session, graph)
         session.print()
     found = {"manifest": manifest, **_describe(graph, format)}
-    if format is not None or not cost:
+    if format is not None or not (cost or memory):
         _print_graph(session, graph, format)
     if cost:
         _print_cost(session, graph, "after passes", dim, found)
+    if memory:
+        found["memory"] = print_memory(session, manifest, dim)
     session.object(found)
     return 0
 

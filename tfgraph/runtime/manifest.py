@@ -51,7 +51,8 @@ FUNCTION: Mapping[str, Form] = {
     "scalars": [str],
     "weights": [{"name": str, "dtype": str, "shape": [int]}],
     "memory?": SIZE,
-    "launches?": [{"kernel": str, "value?": str, "flops?": SIZE, "bytes?": SIZE}],
+    "storages?": [SIZE],
+    "launches?": [{"kernel": str, "into?": [int], "value?": str, "flops?": SIZE, "bytes?": SIZE}],
 }
 MANIFEST: Mapping[str, Form] = {
     **FUNCTION,
@@ -120,7 +121,13 @@ def _of_function(entry: Object, where: str) -> Iterator[str]:
             yield f"{where}constraints: {text!r} is none"
     if _value(entry.get("memory", 0), sizes) is None:
         yield f"{where}memory: {entry['memory']!r} is no size"
+    storages = entry.get("storages", ())
+    for dim in storages:
+        if _value(dim, sizes) is None:
+            yield f"{where}storages: {dim!r} is no size"
     for launch in entry.get("launches", ()):
+        if any(not 0 <= i < len(storages) for i in launch.get("into", ())):
+            yield f"{where}launches: {launch['kernel']!r} writes into no storage"
         if any(_value(launch.get(key, 0), sizes) is None for key in ("flops", "bytes")):
             yield f"{where}launches: {launch['kernel']!r} does no amount of work"
     for name in entry["scalars"]:

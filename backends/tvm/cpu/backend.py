@@ -20,7 +20,7 @@ from tfgraph.backends.base import (
     Weights,
 )
 from tfgraph.backends.rounding import Rounding
-from tfgraph.backends.tvm.build import build_objects
+from tfgraph.backends.tvm.build import build_program
 
 # Registers its emitter.
 from tfgraph.backends.tvm.cpu import cache as _cache  # noqa: F401 # pyright: ignore[reportUnusedImport]
@@ -33,6 +33,7 @@ from tfgraph.backends.tvm.link import find_compiler, link_shared
 from tfgraph.backends.tvm.lower import resolve
 from tfgraph.backends.tvm.module import Lowered
 from tfgraph.backends.tvm.plan import plan
+from tfgraph.backends.tvm.storage import StoragePlan
 from tfgraph.backends.tvm.target import CpuMachine, cpu_machine
 from tfgraph.ir import Graph, Node
 from tfgraph.runtime import format as layout
@@ -58,9 +59,10 @@ class CpuBackend(CompilingBackend):
         machine = cpu_machine(target.mcpu)
         compiler = find_compiler() if target.shared else None
         lowered = lower(graph, weights, CpuKernels(machine), functions)
-        objects = build_objects(lowered.module, machine)
+        objects, storage = build_program(lowered.module, machine)
         more = {layout.SHARED: link_shared(objects, compiler)} if compiler else {}
-        return _built(lowered, machine, objects, {**kernel_sources(lowered, machine), **more})
+        more |= kernel_sources(lowered, machine)
+        return _built(lowered, machine, objects, storage, more)
 
     def compile(
         self,
@@ -72,7 +74,7 @@ class CpuBackend(CompilingBackend):
         """The graphs as a loaded artifact; the files are gone once they are mapped."""
         machine = cpu_machine(target.mcpu)
         lowered = lower(graph, weights, CpuKernels(machine), functions)
-        built = _built(lowered, machine, build_objects(lowered.module, machine), {})
+        built = _built(lowered, machine, *build_program(lowered.module, machine), {})
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
             write_artifact(Path(folder), graph, graph, built, target, [])
             return load(folder, threads=target.threads, verify_weights=False)
@@ -92,7 +94,11 @@ class CpuBackend(CompilingBackend):
 
 
 def _built(
-    lowered: Lowered, machine: CpuMachine, objects: Sequence[bytes], more: Mapping[str, bytes]
+    lowered: Lowered,
+    machine: CpuMachine,
+    objects: Sequence[bytes],
+    storage: Mapping[str, StoragePlan],
+    more: Mapping[str, bytes],
 ) -> Built:
     """What an artifact holds: the objects, and other files."""
     return Built(
@@ -100,12 +106,12 @@ def _built(
         weights=lowered.main.weights,
         scalars=lowered.main.scalars,
         functions={
-            name: BuiltFunction(f.graph, f.weights, f.scalars, plan(f))
+            name: BuiltFunction(f.graph, f.weights, f.scalars, plan(f, storage[name]))
             for name, f in lowered.functions.items()
         },
         notes=lowered.report,
         manifest={
-            **plan(lowered.main),
+            **plan(lowered.main, storage["main"]),
             "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
             "tools": {"apache-tvm": version("apache-tvm")},
         },

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
 
-from tfgraph.ir import Dim, dims_of
+from tfgraph.ir import Dim, as_dim, dim_max, dim_min, dims_of
 from tfgraph.ir.dim import Extremum, FloorDiv
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tfgraph.ir import Node
     from tfgraph.ir.dim import Atom
@@ -29,6 +30,25 @@ def to_expr(dim: Dim, variables: Mapping[str, Expr]) -> Expr:
         term = reduce(lambda a, b: a * b, factors)
         total = term if total is None else total + term
     return _const(0) if total is None else total
+
+
+def from_expr(expr: Expr) -> Dim:
+    """The reverse: an integer expression as a dimension over the names of its variables."""
+    if isinstance(expr, tirx.IntImm):
+        return as_dim(expr.value)
+    if isinstance(expr, tirx.Var):
+        return as_dim(expr.name)
+    return _OPERATORS[type(expr)](from_expr(expr.a), from_expr(expr.b))
+
+
+_OPERATORS: dict[Any, Callable[[Dim, Dim], Dim]] = {
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+    tirx.FloorDiv: operator.floordiv,
+    tirx.Min: dim_min,
+    tirx.Max: dim_max,
+}
 
 
 def symbols_of(node: Node) -> tuple[str, ...]:
