@@ -27,9 +27,12 @@ from tfgraph.blocks.heads import (
     classifier,
     end_token,
     first_token,
+    last_token,
     lm_head,
+    mean_token,
     pointer_head,
     pooler,
+    span_ends,
     vocabulary_transform,
 )
 from tfgraph.blocks.layers import Layer, decoder_layer, encoder_layer
@@ -80,10 +83,12 @@ __all__ = [
     "feed_forward",
     "first_token",
     "image_stem",
+    "last_token",
     "layer_norm",
     "learned",
     "linear",
     "lm_head",
+    "mean_token",
     "mixture_of_experts",
     "norm",
     "pointer_head",
@@ -97,6 +102,7 @@ __all__ = [
     "shift_right",
     "sinusoidal",
     "soft_sort",
+    "span_ends",
     "token_table",
     "vocabulary_transform",
 ]

@@ -13,15 +13,13 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType, Exact, Fill, exact, rsqrt
 
 if TYPE_CHECKING:
-    from tfgraph.ir import ExactLike, Mask
+    from tfgraph.ir import Dim, ExactLike, Mask
     from tfgraph.ops import Array, Traced
 
 
 def first_token(x: Array) -> Traced:
     """The vector of the first position: [batch, seq, width] to [batch, width]."""
-    if len(x.shape) != 3:
-        raise TfgraphError(f"expected [batch, seq, width], got {x.type}")
-    batch, _, width = x.shape
+    batch, _, width = _rows(x)
     return cast("Traced", ops.reshape(ops.slice_(x, axis=1, start=0, stop=1), shape=(batch, width)))
 
 
@@ -43,9 +41,42 @@ def end_token(x: Array, ids: Array, token: int | None = None) -> Traced:
     such token, the first position. Radford et al. 2021 (CLIP), as in its implementation."""
     if len(x.shape) != 3 or ids.shape != x.shape[:2]:
         raise TfgraphError(f"expected [batch, seq, width] and ids [batch, seq], got {x.type}")
-    batch, length, width = x.shape
     ranks = ids if token is None else ops.equal(ids, token)
-    _, where = ops.topk(ops.cast(ranks, dtype=DType.float32), k=1)
+    return _first_highest(x, ops.cast(ranks, dtype=DType.float32))
+
+
+def last_token(x: Array, kept: Array | None = None) -> Traced:
+    """The vector of the last position that is `kept`, bool [batch, seq], else of the last of all:
+    [batch, seq, width] to [batch, width]. Where none is kept, the first position. Radford et al.
+    2018, as in implementations."""
+    _, length, _ = _rows(x)
+    numbers = ops.cast(ops.iota(length=length), dtype=DType.float32)
+    if kept is None:
+        kept = ops.full(shape=x.shape[:2], value=1)
+    return _first_highest(x, ops.mul(ops.cast(kept, dtype=DType.float32), numbers))
+
+
+def mean_token(x: Array, mask: Mask | None = None) -> Traced:
+    """The mean of the vectors whose keys the mask shows, of all without one: [batch, seq, width] to
+    [batch, width]; zeros where it shows none. Reimers and Gurevych 2019."""
+    batch, length, width = _rows(x)
+    scores: Array = ops.full(shape=(batch, 1, length), value=0, dtype=x.dtype)
+    shares = ops.softmax(scores if mask is None else ops.mask(scores, mask))
+    return cast("Traced", ops.reshape(ops.weighted_sum(shares, x), shape=(batch, width)))
+
+
+def _rows(x: Array) -> tuple[Dim, Dim, Dim]:
+    """batch, seq and width of a sequence."""
+    if len(x.shape) != 3:
+        raise TfgraphError(f"expected [batch, seq, width], got {x.type}")
+    batch, length, width = x.shape
+    return batch, length, width
+
+
+def _first_highest(x: Array, ranks: Array) -> Traced:
+    """The vector of the first position of the highest rank, f32 [batch, seq]."""
+    batch, length, width = _rows(x)
+    _, where = ops.topk(ranks, k=1)
     there = ops.cast(ops.equal(ops.iota(length=length), where), dtype=x.dtype)
     row = ops.weighted_sum(ops.reshape(there, shape=(batch, 1, length)), x)
     return cast("Traced", ops.reshape(row, shape=(batch, width)))
@@ -140,7 +171,12 @@ def pointer_head(
 
 
 def classifier(
-    x: Array, labels: int, *, activation: str | None = None, name: str = "classifier"
+    x: Array,
+    labels: int,
+    *,
+    activation: str | None = None,
+    bias: bool = True,
+    name: str = "classifier",
 ) -> Traced:
     """Logits of a row's class: [..., width] to [..., labels], after a dense layer with
     `activation` where one is given (Sanh et al. 2019)."""
@@ -150,5 +186,13 @@ def classifier(
     with builder.scope(name):
         if activation is not None:
             x = activated(linear(x, width_of(x), name="dense"), activation)
-        y = linear(x, labels, name="out")
+        y = linear(x, labels, bias=bias, name="out")
     return labelled(y, name)
+
+
+def span_ends(logits: Array) -> tuple[Traced, Traced]:
+    """Logits [..., 2] of each token as those of where a span starts and of where it ends: [...]
+    each. Devlin et al. 2018, section 4.2."""
+    parts = (ops.slice_(logits, axis=-1, start=i, stop=i + 1) for i in range(2))
+    start, end = (ops.reshape(part, shape=logits.shape[:-1]) for part in parts)
+    return cast("Traced", start), cast("Traced", end)

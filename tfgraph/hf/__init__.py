@@ -21,6 +21,7 @@ from tfgraph.hf.architecture import (
 from tfgraph.hf.config import Config, Key
 from tfgraph.hf.derive import local_layers, rotary, window
 from tfgraph.hf.importer import import_checkpoint
+from tfgraph.hf.tops import decoder_tops, encoder_tops
 
 __all__ = [
     "Architecture",
@@ -30,6 +31,8 @@ __all__ = [
     "Part",
     "Top",
     "architectures",
+    "decoder_tops",
+    "encoder_tops",
     "grouped",
     "import_checkpoint",
     "linear",

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tfgraph.errors import TfgraphError
 
+LANGUAGE = ("lm", "mlm")
+"""The heads with logits of the vocabulary."""
+Values = dict[str, Any]
+"""Keys of the model file, dots for nesting, and their values."""
+
 if TYPE_CHECKING:
     from tfgraph.hf.config import Config, Key
 
-    Values = dict[str, Any]
-    """Keys of the model file, dots for nesting, and their values."""
     Also = Callable[[Config, Values], Values]
     """Further values that follow from several keys of config.json, and those read so far."""
 
@@ -165,7 +168,9 @@ class Top:
 
     head: the model file's `head`; None for the bare stack, whose pooler may be absent.
     parts: its blocks, by names that no prefix stands before.
+    prefixes: what may stand before the stack's names in its files, besides the usual prefix.
     pooler: whether its outputs come from the pooler.
+    encoder_alone: of an encoder-decoder, this class has the encoder only.
     decoder: the linear layer to the vocabulary, whose weight is stored only if it is not tied.
     ignore: patterns of tensors that this class doesn't use, if the file has them.
     also: what else follows from keys of config.json.
@@ -173,7 +178,9 @@ class Top:
 
     head: Mapping[str, Any] | None = None
     parts: Mapping[str, Part] = field(default_factory=_nothing)
+    prefixes: tuple[str, ...] = ()
     pooler: bool = False
+    encoder_alone: bool = False
     decoder: str | None = None
     ignore: tuple[str, ...] = ()
     also: tuple[Also, ...] = ()
@@ -209,6 +216,25 @@ class Architecture:
     tied: bool = True
     tables: Mapping[str, str] = field(default_factory=_nothing)
     ignore: tuple[str, ...] = ()
+
+
+def encoder_alone(architecture: Architecture) -> Architecture:
+    """The encoder of an encoder-decoder, with the names of a model of one stack."""
+
+    def own(given: Mapping[str, Any]) -> dict[str, Any]:
+        """Without what is the decoder's; what is the encoder's, and then without that word."""
+        encoder = {k.removeprefix("encoder."): v for k, v in given.items() if k[:8] == "encoder."}
+        return {k: v for k, v in given.items() if k[2:8] != "coder."} | encoder
+
+    keys = own({key.ours: key for key in architecture.keys})
+    return replace(
+        architecture,
+        keys=tuple(replace(key, ours=ours) for ours, key in keys.items()),
+        needs={k: v for k, v in architecture.needs.items() if k != "is_encoder_decoder"},
+        fixed=own(architecture.fixed) | {"kind": "encoder"},
+        parts=own(architecture.parts),
+        tables={},
+    )
 
 
 _registry: dict[str, Architecture] = {}

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from tfgraph.errors import Location, TfgraphError, nearest
-from tfgraph.hf.architecture import Architecture, Top, architectures
+from tfgraph.hf.architecture import (
+    LANGUAGE,
+    Architecture,
+    Top,
+    architectures,
+    encoder_alone,
+)
 from tfgraph.hf.config import Config, read_config
 from tfgraph.hf.render import render
 from tfgraph.hf.text import text_keys
@@ -36,6 +42,8 @@ def import_checkpoint(folder: Path, file: Path | None = None) -> str:
     config = read_config(folder)
     architecture = _architecture(config)
     class_name, top = _top(config, architecture)
+    if top.encoder_alone:
+        architecture = encoder_alone(architecture)
     for key, supported in architecture.needs.items():
         config.need(key, supported)
     values, sources = _values(config, architecture, top)
@@ -81,14 +89,16 @@ def _values(
         if value is not None:
             values[key.ours] = value
             sources[key.ours] = config.spelling(key.theirs)
-    for also in (*architecture.also, *top.also):
+    for also in architecture.also:
+        values |= also(config, values)
+    if top.head is None or top.head["kind"] not in LANGUAGE:
+        values = {k: v for k, v in values.items() if not k.startswith("head.")}
+    for also in top.also:
         values |= also(config, values)
     for name in ("layers", "heads", "ffn"):  # an encoder is told apart only where it differs
         if values.get(f"encoder.{name}") == values.get(name):
             values.pop(f"encoder.{name}", None)
             sources.pop(f"encoder.{name}", None)
-    if top.head is None:
-        values = {k: v for k, v in values.items() if not k.startswith("head.")}
     return {k: v for k, v in values.items() if v is not None}, sources
 
 
@@ -113,7 +123,7 @@ class _Weights:
         """What stands before the stack's names in this file."""
         anchor = next(iter(self.architecture.parts.values()))
         end = "" if anchor.kind == "vector" else ".weight"
-        for prefix in (self.architecture.prefix, ""):
+        for prefix in (self.architecture.prefix, *self.top.prefixes, ""):
             if any(f"{prefix}{name}{end}" in self.checkpoint.stored for name in anchor.names):
                 return prefix
         name = f"{anchor.names[0]}{end}"
@@ -141,11 +151,19 @@ class _Weights:
         if self.top.head is not None:
             head = dict(self.top.head)
             if head["kind"] in ("classifier", "token_classifier"):
-                head["labels"] = config.labels()
-            elif head["kind"] in ("lm", "mlm"):
+                head.setdefault("labels", config.labels())
+            elif head["kind"] in LANGUAGE:
                 head["tied"] = tied
+            if head["kind"] not in LANGUAGE and not self.biased("classifier.out"):
+                head["bias"] = False
             values |= {f"head.{key}": value for key, value in head.items()}
         return values
+
+    def biased(self, name: str) -> bool:
+        """Whether the file has a bias for a linear layer above the stack."""
+        part = self.top.parts.get(name)
+        rules = {} if part is None else part.rules(name, "", self.checkpoint.stored, self.values)
+        return part is None or f"{name}.bias" in rules
 
     def names(self) -> dict[str, str]:
         """The rules: from parameters to tensors, but for the head's own matrix."""
@@ -296,7 +314,7 @@ def _symbols(values: dict[str, Any], config: Config) -> dict[str, tuple[int, int
     if values.get("stem.kind") == "image":
         return found
     longest = _longest(values, config, "positions")
-    if values["kind"] == "encoder-decoder":
+    if values["kind"] == "encoder-decoder" and "decoder_start" not in values:
         own = "encoder.positions" if "encoder.positions.kind" in values else "positions"
         first = _longest(values, config, own)
         found["seq"] = (1, first, min(_EXAMPLE_LENGTH, first))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from tfgraph import blocks, ops
 from tfgraph.ir import Graph
-from tfgraph.ir.mask import causal, window
+from tfgraph.ir.mask import causal, padding, window
 from tfgraph.model import parts
 from tfgraph.model.derived import encoder_of
 from tfgraph.model.inputs import Inputs
@@ -19,7 +19,7 @@ from tfgraph.model.inputs import Inputs
 if TYPE_CHECKING:
     from tfgraph.ir import Dim, Mask
     from tfgraph.model.read import Document
-    from tfgraph.model.schema import HighLevel, Positions
+    from tfgraph.model.schema import Head, HighLevel, Pooler, Positions
     from tfgraph.ops import Traced
 
 
@@ -63,10 +63,14 @@ class Assembly(Inputs):
     def encoder_decoder(self) -> None:
         """An encoder, and a decoder that attends to its output. Vaswani et al. 2017."""
         spec, g = self.spec, self.g
-        batch, seq, target = self.size("batch"), self.length(), self.size("target")
+        batch, seq = self.size("batch"), self.length()
+        target = seq if spec.decoder_start is not None else self.size("target")
         source = self.source(batch, seq)
         mask, real = self.mask(batch, seq), self.padding(batch, seq)
-        if spec.vocabulary is not None:
+        if spec.decoder_start is not None:
+            with self.at("decoder_start"):
+                begun = blocks.shift_right(source, spec.decoder_start)
+        elif spec.vocabulary is not None:
             begun = self.ids("decoder_input_ids", batch, target)
         else:
             begun = g.input("decoder_x", spec.dtype, batch, target, spec.width)
@@ -85,7 +89,8 @@ class Assembly(Inputs):
                 share=spec.share_layers,
                 final_norm=self.final_norm,
             )
-        self.finish(decoded[-1], own, encoded[-1], real, source)
+        ids = begun if spec.decoder_start is None else source
+        self.finish(decoded[-1], own, encoded[-1], real, ids)
         if spec.head is None:
             g.output("encoder_last_hidden_state", encoded[-1])
         if spec.hidden_states:
@@ -180,25 +185,38 @@ class Assembly(Inputs):
             return blocks.linear(x, size, bias=given.projection_bias, name="projection_back")
 
     def pooled(self, x: Traced, ids: Traced) -> Traced | None:
-        """The vector of the sequence, where the model makes one."""
+        """The vector of the sequence of these `ids`, where the model makes one."""
         pooler = self.spec.pooler
         if pooler is None:
             return None
         if pooler.kind == "first":
             y = blocks.pooler(x, activation=pooler.activation)
-        else:
+        elif pooler.kind == "end":
             y = self.g.label(blocks.end_token(x, ids, pooler.token), "pooler")
+        elif pooler.kind == "mean":
+            shown = None if self.keep is None else padding(self.keep)
+            y = self.g.label(blocks.mean_token(x, shown), "pooler")
+        else:
+            y = self.g.label(blocks.last_token(x, self.counted(ids, pooler)), "pooler")
         if pooler.projection is not None:
             y = blocks.linear(y, pooler.projection, bias=False, name="pooler.projection")
         return y
 
+    def counted(self, ids: Traced, pooler: Pooler) -> Traced | None:
+        """Which tokens may be the last one; None for all."""
+        if pooler.token is not None:
+            return cast("Traced", ops.equal(ids, pooler.token))
+        if pooler.padding_id is not None:
+            return cast("Traced", ops.logical_not(ops.equal(ids, pooler.padding_id)))
+        return self.keep if self.spec.kind != "encoder-decoder" else None
+
     def finish(
-        self, x: Traced, table: Traced | None, memory: Traced, mask: Mask | None, source: Traced
+        self, x: Traced, table: Traced | None, memory: Traced, mask: Mask | None, ids: Traced
     ) -> None:
         """Pooler and head, and the outputs; `memory` and its mask are what a pointer points at."""
         spec, g, head = self.spec, self.g, self.spec.head
         with self.at("pooler"):
-            pooled = self.pooled(x, source)
+            pooled = self.pooled(x, ids)
         with self.at("head"):
             if head is None:
                 g.output("last_hidden_state", x)
@@ -211,18 +229,46 @@ class Assembly(Inputs):
                 return
             if head.kind == "classifier":
                 first = blocks.first_token(x) if pooled is None else pooled
-                logits = blocks.classifier(first, head.labels or 0, activation=head.activation)
+                logits = self.classified(first, head, head.labels or 0)
             elif head.kind == "token_classifier":
-                logits = blocks.classifier(x, head.labels or 0, activation=head.activation)
+                logits = self.classified(x, head, head.labels or 0)
+            elif head.kind == "span":
+                start, end = blocks.span_ends(self.classified(x, head, 2))
+                g.output("start_logits", g.label(start, "start_logits"))
+                g.output("end_logits", g.label(end, "end_logits"))
+                return
             elif head.kind == "detector":
                 logits = blocks.classifier(x, 1, activation=head.activation or spec.activation)
                 logits = cast("Traced", ops.reshape(logits, shape=x.shape[:-1]))
             else:
                 logits = self.language_model(x, table)
+                if pooled is not None and head.labels is not None:
+                    g.output("prediction_logits", logits)
+                    g.output("seq_relationship_logits", blocks.classifier(pooled, head.labels))
+                    return
             g.output("logits", logits)
             if head.probabilities:
                 probabilities = cast("Traced", ops.softmax(logits))
                 g.output("probabilities", g.label(probabilities, "probabilities"))
+
+    def classified(self, x: Traced, head: Head, labels: int) -> Traced:
+        """Logits of classes, of each vector of x."""
+        activation = head.activation
+        if head.transform:
+            x, activation = self.transformed(x, head, self.spec.width, "classifier"), None
+        bias = head.bias is not False
+        return blocks.classifier(x, labels, activation=activation, bias=bias)
+
+    def transformed(self, x: Traced, head: Head, size: int, name: str) -> Traced:
+        """norm(activation(linear(x))), which stands before some heads."""
+        return blocks.vocabulary_transform(
+            x,
+            size,
+            bias=head.transform_bias,
+            activation=head.activation or self.spec.activation,
+            kind=parts.norm(self.spec),
+            name=f"{name}.transform",
+        )
 
     def language_model(self, x: Traced, table: Traced | None) -> Traced:
         """The head of a language model, masked (with a transform before it, and a bias) or not."""
@@ -230,15 +276,8 @@ class Assembly(Inputs):
         assert head is not None  # finish() and fits.py see to both
         assert spec.vocabulary is not None
         masked = head.kind == "mlm"
-        if masked and head.transform:
-            x = blocks.vocabulary_transform(
-                x,
-                spec.embedding.size or spec.width,
-                bias=head.transform_bias,
-                activation=head.activation or spec.activation,
-                kind=parts.norm(spec),
-                name="lm_head.transform",
-            )
+        if masked and head.transform is not False:
+            x = self.transformed(x, head, spec.embedding.size or spec.width, "lm_head")
         bias = masked if head.bias is None else head.bias
         tied = table if head.tied else None
         return blocks.lm_head(

@@ -13,6 +13,7 @@ from tfgraph.ir import Exact, dtype
 from tfgraph.ir.legal import check_fits, rounds_to_zero
 from tfgraph.model.derived import encoder_of, heads_of, image_length, length_limit
 from tfgraph.model.fits_positions import check_positions
+from tfgraph.model.fits_top import check_top
 from tfgraph.model.problem import Problem
 from tfgraph.model.schema_types import MAX_EXPERTS_IN_ALL
 
@@ -32,7 +33,7 @@ def check_high_level(spec: HighLevel) -> Iterator[Problem]:
     yield from _check_projections(spec)
     yield from _check_masks(spec)
     yield from _check_constants(spec)
-    yield from _check_head(spec)
+    yield from check_top(spec)
     yield from _check_generation(spec)
     yield from _check_symbols(spec)
 
@@ -96,6 +97,16 @@ def _check_local(spec: HighLevel) -> Iterator[Problem]:
 
 
 def _check_encoder(spec: HighLevel) -> Iterator[Problem]:
+    start = spec.decoder_start
+    if start is not None and (spec.kind != "encoder-decoder" or spec.stem is not None):
+        message = "is for an encoder-decoder whose encoder reads tokens"
+        yield Problem(("decoder_start",), message, ("decoder_start", "kind", "stem"))
+    elif start is not None and start >= (spec.vocabulary or 0):
+        message = f"{start} is no token of the vocabulary"
+        yield Problem(("decoder_start",), message, ("decoder_start", "vocabulary"))
+    elif start is not None and spec.head is not None and spec.head.kind == "lm":
+        message = "a language model reads what it has made"
+        yield Problem(("decoder_start",), message, ("decoder_start", "head"))
     if spec.encoder is None:
         return
     if spec.kind != "encoder-decoder":
@@ -253,40 +264,6 @@ def _check_constants(spec: HighLevel) -> Iterator[Problem]:
             yield Problem(path, f"{constant} is 0 in {kind}", (path[0], "dtype"))
 
 
-def _check_head(spec: HighLevel) -> Iterator[Problem]:
-    head = spec.head
-    if head is None:
-        return
-    classifies = head.kind in ("classifier", "token_classifier")
-    if classifies != (head.labels is not None):
-        yield Problem(
-            ("head",),
-            "a classifier needs labels, the number of classes"
-            if classifies
-            else "labels are for a classifier",
-            ("head",),
-            f"{{kind: {head.kind}, labels: 2}}" if classifies else None,
-        )
-    for key in ("tied", "bias", "scale", "softcap"):
-        if head.kind not in ("lm", "mlm") and key in head.model_fields_set:
-            yield Problem(("head", key), "is for lm and mlm", ("head",))
-    size = spec.embedding.size
-    transformed = head.kind == "mlm" and head.transform
-    if (
-        head.kind in ("lm", "mlm")
-        and head.tied
-        and size not in (None, spec.width)
-        and not transformed
-        and not spec.embedding.project_back
-    ):
-        yield Problem(
-            ("head",),
-            f"cannot be tied: the embedding's size {size} is not the width {spec.width}",
-            ("head", "embedding", "width"),
-            "tied: false",
-        )
-
-
 def _check_generation(spec: HighLevel) -> Iterator[Problem]:
     given = spec.generation
     if given is None:
@@ -312,7 +289,8 @@ def _check_generation(spec: HighLevel) -> Iterator[Problem]:
 
 
 def _check_symbols(spec: HighLevel) -> Iterator[Problem]:
-    known = ["batch", "seq"] + (["target"] if spec.kind == "encoder-decoder" else [])
+    two = spec.kind == "encoder-decoder" and spec.decoder_start is None
+    known = ["batch", "seq"] + (["target"] if two else [])
     known = ["batch"] if image_length(spec) and spec.kind == "encoder" else known
     limits = {name: length_limit(spec) for name in known}
     limits |= {"batch": None, "seq": length_limit(encoder_of(spec))}

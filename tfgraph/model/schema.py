@@ -22,6 +22,7 @@ from tfgraph.model.schema_types import (
     Epsilon,
     FfnActivation,
     FloatType,
+    HeadKind,
     Layers,
     MaskKind,
     Middle,
@@ -192,29 +193,35 @@ class Stem(Strict):
 
 
 class Pooler(Strict):
-    """One vector of a sequence: of its first token, through a linear layer and an activation, or of
-    the token that ends it, as it is."""
+    """One vector of a sequence: of its first token, through a linear layer and an activation; of
+    the token that ends it, of the last one, or the mean of all, as they are.
 
-    kind: Literal["first", "end"] = "first"
+    `last` is the last of the ids that are `token`, or are not `padding_id`; without either of them
+    the last one that the mask keeps.
+    """
+
+    kind: Literal["first", "end", "last", "mean"] = "first"
     activation: Activation = "tanh"
     token: Natural | None = None
+    padding_id: Natural | None = None
     projection: Width | None = None
 
 
 class Head(Strict):
     """What stands on top: `lm`, `mlm` (with a transform before it), a `classifier` of the sequence,
-    a `token_classifier`, a `detector` of tokens, or a `pointer` to the input's positions.
+    a `token_classifier`, the ends of a `span`, a `detector` of tokens, or a `pointer` to the
+    input's positions.
 
     `tied` takes the table of the tokens as the weight.
     """
 
-    kind: Literal["lm", "mlm", "classifier", "token_classifier", "detector", "pointer"]
+    kind: HeadKind
     tied: bool = True
     bias: bool | None = None
     scale: Constant | None = None
     softcap: Ratio | None = None
     probabilities: bool = False
-    transform: bool = True
+    transform: bool | None = None
     transform_bias: bool = True
     activation: Activation | None = None
     labels: Rows | None = None
@@ -293,6 +300,7 @@ class HighLevel(Strict):
     attention: Attention = Attention()
     local: Local | None = None
     encoder: Encoder | None = None
+    decoder_start: Token | None = None
     mask: Annotated[
         list[MaskPart] | None,
         BeforeValidator(
@@ -314,8 +322,7 @@ class HighLevel(Strict):
         Head | None,
         BeforeValidator(
             short("kind", none=True),
-            json_schema_input_type=Head
-            | Literal["none", "lm", "mlm", "classifier", "token_classifier", "detector", "pointer"],
+            json_schema_input_type=Head | Literal["none"] | HeadKind,
         ),
     ] = None
     hidden_states: bool = False

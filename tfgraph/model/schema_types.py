@@ -42,6 +42,7 @@ Position = Literal["none", "sinusoidal", "learned", "rotary", "alibi", "relative
 Term = Literal["c2p", "p2c"]
 MaskKind = Literal["padding", "causal", "window", "prefix", "segments", "dense", "bias"]
 PlainMask = Literal["padding", "causal", "prefix", "segments", "dense", "bias"]
+HeadKind = Literal["lm", "mlm", "classifier", "token_classifier", "span", "detector", "pointer"]
 Arch = Annotated[str, Field(pattern=r"^sm_[1-9][0-9]*$")]
 FloatType = Literal["float32", "float16", "bfloat16", "float64", "f32", "f16", "bf16", "f64"]
 

@@ -1,10 +1,11 @@
 """BERT and its family: encoders with learned positions, norms behind each sum.
 
-May import: architecture, config, derive.
+May import: architecture, config, derive, tops.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tfgraph.hf.architecture import (
@@ -18,6 +19,7 @@ from tfgraph.hf.architecture import (
 )
 from tfgraph.hf.config import Config, Key
 from tfgraph.hf.derive import Values
+from tfgraph.hf.tops import encoder_tops
 
 _SIZES = (
     Key("num_hidden_layers", "layers"),
@@ -62,7 +64,7 @@ _BERT_PARTS = {
     "layers.{i}.ffn_norm": norm("encoder.layer.{i}.output.LayerNorm"),
 }
 
-_TOKENS = Top(head={"kind": "token_classifier"}, parts={"classifier.out": linear("classifier")})
+_NEXT_SENTENCE = {"classifier.out": linear("cls.seq_relationship")}
 _BERT_MLM = Top(
     head={"kind": "mlm"},
     parts={
@@ -82,6 +84,9 @@ _ROBERTA_MLM = Top(
     },
     decoder="lm_head.decoder",
     ignore=("lm_head.bias",),
+)
+_POOLED = Top(
+    head={"kind": "classifier"}, parts={"classifier.out": linear("classifier")}, pooler=True
 )
 _ROBERTA_CLASSIFIER = Top(
     head={"kind": "classifier", "activation": "tanh"},
@@ -104,13 +109,20 @@ BERT = register_architecture(
         tops={
             "BertModel": Top(pooler=True),
             "BertForMaskedLM": _BERT_MLM,
-            "BertForPreTraining": _BERT_MLM,
-            "BertForSequenceClassification": Top(
-                head={"kind": "classifier"},
-                parts={"classifier.out": linear("classifier")},
+            "BertForPreTraining": replace(
+                _BERT_MLM,
+                head={"kind": "mlm", "labels": 2},
+                parts={**_BERT_MLM.parts, **_NEXT_SENTENCE},
                 pooler=True,
             ),
-            "BertForTokenClassification": _TOKENS,
+            "BertForNextSentencePrediction": Top(
+                head={"kind": "classifier", "labels": 2},
+                parts=_NEXT_SENTENCE,
+                pooler=True,
+                ignore=("cls.predictions.*",),
+            ),
+            "BertForSequenceClassification": _POOLED,
+            **encoder_tops("Bert"),
         },
     )
 )
@@ -134,7 +146,7 @@ ROBERTA = register_architecture(
             "RobertaModel": Top(pooler=True),
             "RobertaForMaskedLM": _ROBERTA_MLM,
             "RobertaForSequenceClassification": _ROBERTA_CLASSIFIER,
-            "RobertaForTokenClassification": _TOKENS,
+            **encoder_tops("Roberta"),
         },
     )
 )
@@ -187,7 +199,7 @@ DISTILBERT = register_architecture(
                     "classifier.out": linear("classifier"),
                 },
             ),
-            "DistilBertForTokenClassification": _TOKENS,
+            **encoder_tops("DistilBert"),
         },
     )
 )
@@ -231,11 +243,8 @@ ALBERT = register_architecture(
                 decoder="predictions.decoder",
                 ignore=("sop_classifier.*", "predictions.bias"),
             ),
-            "AlbertForSequenceClassification": Top(
-                head={"kind": "classifier"},
-                parts={"classifier.out": linear("classifier")},
-                pooler=True,
-            ),
+            "AlbertForSequenceClassification": _POOLED,
+            **encoder_tops("Albert"),
         },
     )
 )
@@ -289,7 +298,7 @@ ELECTRA = register_architecture(
                     "classifier.out": linear("classifier.out_proj"),
                 },
             ),
-            "ElectraForTokenClassification": _TOKENS,
+            **encoder_tops("Electra"),
         },
     )
 )
@@ -327,6 +336,7 @@ MPNET = register_architecture(
             "MPNetModel": Top(pooler=True),
             "MPNetForMaskedLM": _ROBERTA_MLM,
             "MPNetForSequenceClassification": _ROBERTA_CLASSIFIER,
+            **encoder_tops("MPNet"),
         },
     )
 )

@@ -1,11 +1,11 @@
 """Encoders that are not as BERT is: DeBERTa v2, ModernBERT.
 
-May import: architecture, config, derive.
+May import: architecture, config, derive, tops.
 """
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tfgraph.hf.architecture import (
     Architecture,
@@ -18,6 +18,10 @@ from tfgraph.hf.architecture import (
 )
 from tfgraph.hf.config import Config, Key
 from tfgraph.hf.derive import Values, alternating, local_layers, rotary_keys
+from tfgraph.hf.tops import encoder_tops
+
+if TYPE_CHECKING:
+    from tfgraph.hf.architecture import Also
 
 _NEEDS: dict[str, tuple[Any, ...]] = {"quantization_config": (None,)}
 
@@ -142,9 +146,7 @@ DEBERTA_V2 = register_architecture(
                 },
                 also=(_deberta_pooler,),
             ),
-            "DebertaV2ForTokenClassification": Top(
-                head={"kind": "token_classifier"}, parts={"classifier.out": linear("classifier")}
-            ),
+            **encoder_tops("DebertaV2"),
         },
         ignore=("lm_predictions.*", "mask_predictions.*"),
     )
@@ -173,8 +175,32 @@ def _modernbert_head(config: Config, values: Values) -> Values:
     return {
         "head.activation": config.checked("classifier_activation", named, "activation"),
         "head.transform_bias": bool(config.get("classifier_bias", False)),
-        "head.bias": bool(config.get("decoder_bias", True)),
     }
+
+
+def _modernbert_bias(config: Config, values: Values) -> Values:
+    return {"head.bias": bool(config.get("decoder_bias", True))}
+
+
+def _modernbert_pooler(config: Config, values: Values) -> Values:
+    """The first token, or the mean of all."""
+    kind = config.get("classifier_pooling", "cls")
+    if kind not in ("cls", "mean"):
+        raise config.error("classifier_pooling", "expected cls or mean")
+    return {"pooler.kind": "mean"} if kind == "mean" else {}
+
+
+def _modernbert_classifier(kind: str, *also: Also) -> Top:
+    """Classes behind the transform that stands before the masked language model's head."""
+    return Top(
+        head={"kind": kind, "transform": True},
+        parts={
+            "classifier.transform.dense": linear("head.dense"),
+            "classifier.transform.norm": norm("head.norm"),
+            "classifier.out": linear("classifier"),
+        },
+        also=(_modernbert_head, *also),
+    )
 
 
 MODERNBERT = register_architecture(
@@ -230,8 +256,13 @@ MODERNBERT = register_architecture(
                     "lm_head.bias": vector("decoder.bias", optional=True),
                 },
                 decoder="decoder",
-                also=(_modernbert_head,),
+                also=(_modernbert_head, _modernbert_bias),
             ),
+            "ModernBertForSequenceClassification": _modernbert_classifier(
+                "classifier", _modernbert_pooler
+            ),
+            "ModernBertForTokenClassification": _modernbert_classifier("token_classifier"),
+            "ModernBertForQuestionAnswering": _modernbert_classifier("span"),
         },
     )
 )

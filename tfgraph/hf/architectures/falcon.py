@@ -1,6 +1,6 @@
 """Falcon and Phi: decoders whose attention and feed-forward network stand beside each other.
 
-May import: gpt, architecture, config, derive.
+May import: gpt, architecture, config, derive, tops.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tfgraph.hf.architecture import (
 from tfgraph.hf.architectures.gpt import DECODER, NEEDS
 from tfgraph.hf.config import Config, Key
 from tfgraph.hf.derive import Values, head_size, rotary
+from tfgraph.hf.tops import decoder_tops
 
 _ROTARY_BUFFERS = ("*.rotary_emb.inv_freq",)
 
@@ -81,6 +82,7 @@ FALCON = register_architecture(
         tops={
             "FalconForCausalLM": Top(head={"kind": "lm"}, decoder="lm_head"),
             "FalconModel": Top(),
+            **decoder_tops("Falcon"),
         },
         ignore=_ROTARY_BUFFERS,
     )
@@ -132,6 +134,7 @@ PHI = register_architecture(
                 decoder="lm_head",
             ),
             "PhiModel": Top(),
+            **decoder_tops("Phi"),
         },
         tied=False,
         ignore=_ROTARY_BUFFERS,

@@ -1,6 +1,6 @@
 """Gemma, 2 and 3: norms times 1 + w, heads wider than their share, layers that see less.
 
-May import: llama, architecture, config, derive.
+May import: llama, architecture, config, derive, tops.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from tfgraph.hf.derive import (
     rotary,
     rotary_keys,
 )
+from tfgraph.hf.tops import decoder_tops
 
 
 def _activation(spellings: str) -> Key:
@@ -119,6 +120,7 @@ GEMMA3 = register_architecture(
         tops={
             "Gemma3ForCausalLM": Top(head={"kind": "lm"}, decoder="lm_head"),
             "Gemma3TextModel": Top(),
+            **decoder_tops("Gemma3Text"),
         },
     )
 )

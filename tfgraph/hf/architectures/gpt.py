@@ -1,6 +1,6 @@
 """GPT-2 and the decoders after it that have layer norms: one entry an architecture.
 
-May import: architecture, config, derive.
+May import: architecture, config, derive, tops.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tfgraph.hf.architecture import (
 )
 from tfgraph.hf.config import Config, Key
 from tfgraph.hf.derive import Values, rotary, two_rows_before
+from tfgraph.hf.tops import decoder_tops
 
 DECODER: dict[str, Any] = {
     "kind": "decoder",
@@ -77,7 +78,11 @@ GPT2 = register_architecture(
             "layers.{i}.ffn.down": linear("h.{i}.mlp.c_proj", transposed=True),
             **_norms("h.{i}", "ln_1", "ln_2", "ln_f"),
         },
-        tops={"GPT2LMHeadModel": Top(head={"kind": "lm"}, decoder="lm_head"), "GPT2Model": Top()},
+        tops={
+            "GPT2LMHeadModel": Top(head={"kind": "lm"}, decoder="lm_head"),
+            "GPT2Model": Top(),
+            **decoder_tops("GPT2"),
+        },
         ignore=("*.attn.bias", "*.attn.masked_bias"),
     )
 )
@@ -123,6 +128,7 @@ GPT_NEOX = register_architecture(
         tops={
             "GPTNeoXForCausalLM": Top(head={"kind": "lm"}, decoder="embed_out"),
             "GPTNeoXModel": Top(),
+            **decoder_tops("GPTNeoX"),
         },
         tied=False,
         ignore=("*.attention.bias", "*.attention.masked_bias", "*.attention.rotary_emb.inv_freq"),
@@ -172,6 +178,7 @@ GPTJ = register_architecture(
                 decoder="lm_head",
             ),
             "GPTJModel": Top(),
+            **decoder_tops("GPTJ"),
         },
         tied=False,
         ignore=("*.attn.bias", "*.attn.masked_bias", "*.attn.embed_positions"),
@@ -236,7 +243,11 @@ OPT = register_architecture(
             "layers.{i}.ffn_norm": norm(f"{_OPT_LAYER}.final_layer_norm", optional=True),
             "final_norm": norm("decoder.final_layer_norm", optional=True),
         },
-        tops={"OPTForCausalLM": Top(head={"kind": "lm"}, decoder="lm_head"), "OPTModel": Top()},
+        tops={
+            "OPTForCausalLM": Top(head={"kind": "lm"}, decoder="lm_head"),
+            "OPTModel": Top(),
+            **decoder_tops("OPT"),
+        },
     )
 )
 
@@ -275,6 +286,7 @@ BLOOM = register_architecture(
         tops={
             "BloomForCausalLM": Top(head={"kind": "lm"}, decoder="lm_head"),
             "BloomModel": Top(),
+            **decoder_tops("Bloom"),
         },
     )
 )

@@ -1,6 +1,6 @@
 """Llama and the decoders after it: RMS norms and gates, each entry by what it has otherwise.
 
-May import: architecture, config, derive.
+May import: architecture, config, derive, tops.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tfgraph.hf.derive import (
     rotary,
     window,
 )
+from tfgraph.hf.tops import decoder_tops
 
 SIZES = (
     Key("num_hidden_layers", "layers"),
@@ -81,10 +82,11 @@ def without(*names: str) -> dict[str, Part]:
 
 
 def tops_of(name: str) -> dict[str, Top]:
-    """The classes of an architecture: NAMEForCausalLM and NAMEModel."""
+    """The classes of an architecture: NAMEForCausalLM, NAMEModel, and those of all decoders."""
     return {
         f"{name}ForCausalLM": Top(head={"kind": "lm"}, decoder="lm_head"),
         f"{name}Model": Top(),
+        **decoder_tops(name),
     }
 
 

@@ -1,4 +1,7 @@
-"""Encoders with decoders: T5, BART, Marian, Whisper. May import: architecture, config, derive."""
+"""Encoders with decoders: T5, BART, Marian, Whisper.
+
+May import: architecture, config, derive, tops.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from tfgraph.hf.architecture import (
 )
 from tfgraph.hf.config import Config, Key
 from tfgraph.hf.derive import Values, embedding_scale, two_rows_before
+from tfgraph.hf.tops import TOKENS, source_tops
 
 _TABLES = {f"{s}.embeddings.tokens": f"{s}.embed_tokens.weight" for s in ("encoder", "decoder")}
 _FIXED: dict[str, Any] = {"kind": "encoder-decoder", "mask": "padding"}
@@ -64,6 +68,17 @@ def _t5_stack(stack: str, ffn: int) -> dict[str, Part]:
     return parts
 
 
+def _t5_tops(name: str) -> dict[str, Top]:
+    """The encoder alone, and classifiers; some files have `transformer.` before the stacks."""
+    inside = ("transformer.",)
+    tops = {name: replace(top, prefixes=inside) for name, top in source_tops(name).items()}
+    return {
+        f"{name}EncoderModel": Top(encoder_alone=True),
+        f"{name}ForTokenClassification": replace(TOKENS, encoder_alone=True, prefixes=inside),
+        **tops,
+    }
+
+
 T5 = register_architecture(
     Architecture(
         model_type="t5",
@@ -100,6 +115,7 @@ T5 = register_architecture(
         tops={
             "T5ForConditionalGeneration": Top(head={"kind": "lm"}, decoder="lm_head"),
             "T5Model": Top(),
+            **_t5_tops("T5"),
         },
         tables=_TABLES,
         ignore=(
@@ -125,6 +141,7 @@ MT5 = register_architecture(
         tops={
             "MT5ForConditionalGeneration": T5.tops["T5ForConditionalGeneration"],
             "MT5Model": Top(),
+            **_t5_tops("MT5"),
         },
     )
 )
@@ -187,6 +204,7 @@ BART = register_architecture(
                 head={"kind": "lm", "bias": True}, parts=_LOGITS_BIAS, decoder="lm_head"
             ),
             "BartModel": Top(),
+            **source_tops("Bart"),
         },
         tables=_TABLES,
         ignore=_COPIES,
