@@ -84,8 +84,8 @@ def test_an_unknown_architecture(tmp_path: Path) -> None:
         ("roberta", {"pad_token_id": -1}, 19, "expected an integer from 0 on, got -1"),
         ("roberta", {"max_position_embeddings": 2}, 30, "leaves no row for a position"),
         ("bert", {"layer_norm_eps": "tiny"}, 21, 'expected a number, got "tiny"'),
-        ("bert", {"architectures": ["BertForQuestionAnswering"]}, 20,
-         "'BertForQuestionAnswering' is not supported"),
+        ("bert", {"architectures": ["BertForMultipleChoice"]}, 20,
+         "'BertForMultipleChoice' is not supported"),
         ("gpt2", {"scale_attn_by_inverse_layer_idx": True}, 38,
          "true is not supported, expected false"),
         ("modernbert", {"layer_types": ["full_attention", "chunked"]}, 18,
@@ -114,11 +114,11 @@ def lines(folder: Path, key: str) -> int:
 
 
 def test_positions_that_are_not_supported(tmp_path: Path) -> None:
-    config = {"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000}}
+    config = {"rope_parameters": {"rope_type": "axial", "rope_theta": 10000}}
     folder = copy_case("llama", tmp_path / "c", config=config)
     assert error_of(folder).startswith(
-        f"config.json:{lines(folder, 'rope_type')}:18: error: rope_type: 'yarn' is not supported, "
-        "expected default, linear, llama3, longrope or dynamic"
+        f"config.json:{lines(folder, 'rope_type')}:18: error: rope_type: 'axial' is not supported, "
+        "expected default, linear, llama3, yarn, longrope or dynamic"
     )
 
 

@@ -34,7 +34,8 @@ CASES = {name: module for module in MODULES for name in module.CASES}
 # Whose parts other cases have on the CPU too.
 ON_NUMPY_ALONE = (
     "clip_text", "cohere", "deberta_c2p", "deberta_own", "electra", "electra_generator",
-    "falcon_7b", "falcon_11b", "falcon_rw", "gemma3_new_keys", "llama3", "opt_350m", "phi4",
+    "falcon_7b", "falcon_11b", "falcon_rw", "gemma3_new_keys", "llama3", "llama_yarn", "opt_350m",
+    "phi4",
 )  # fmt: skip
 IDS = np.array([[5, 11, 48, 3, 29, 7, 2, 40, 7], [9, 7, 30, 31, 6, 12, 44, 1, 8]])
 MASK = np.array([[1] * 9, [1] * 6 + [0] * 3])

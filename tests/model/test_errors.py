@@ -74,7 +74,7 @@ GOOD = (Path(__file__).parents[2] / "examples" / "encoder.yaml").read_text("utf-
         (SMALL + "positions: {kind: rotary, scaling: {kind: llama3, factor: 8}}\n",
          "3:36: positions.scaling: llama3 needs the original length"),
         (SMALL + "positions: {kind: rotary, scaling: {kind: linear, factor: 8, low: 2}}\n",
-         "3:67: positions.scaling.low: is for llama3"),
+         "3:67: positions.scaling.low: is for llama3 or yarn"),
         (SMALL + "positions: {kind: rotary, scaling: {kind: linear, factr: 8, factor: 8}}\n",
          "3:51: positions.scaling.factr: unknown key"),
         (SMALL + "positions: {kind: rotary, scaling: {kind: linear, factor: -1}}\n",

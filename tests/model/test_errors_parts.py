@@ -118,6 +118,10 @@ def errors_of(folder: Path, content: str) -> list[str]:
         (SMALL + "positions: {kind: rotary, scaling: {kind: longrope, original: 8, short: [1],\n"
          "  long: [1, 2, 3, 4]}}\n",
          "5:73: positions.scaling.short: 1 factors, expected one for each of the 4 pairs"),
+        (SMALL + "positions: {kind: rotary, base: 1, scaling: {kind: yarn, factor: 4, "
+         "original: 8}}\n", "5:33: positions.base: expected more than 1 with yarn"),
+        (SMALL + "positions: {kind: rotary, scaling: {kind: yarn, factor: 4, original: 8, "
+         "low: 40}}\n", "5:78: positions.scaling.low: expected less than high"),
         (SMALL + "positions: {kind: rotary, scaling: {kind: linear}}\n",
          "5:36: positions.scaling: linear needs factor"),
         (SMALL + "head: {kind: detector, tied: true}\n", "5:30: head.tied: is for lm and mlm"),

@@ -17,7 +17,7 @@ from tfgraph import blocks
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
 from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.target import cpu_machine
-from tfgraph.blocks import LinearScaling, Llama3Scaling
+from tfgraph.blocks import LinearScaling, Llama3Scaling, YarnScaling
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ir.mask import causal
@@ -104,6 +104,31 @@ def test_scaled_frequencies() -> None:
     graph_ = rotary_graph(scaling=Llama3Scaling(8, 64, 1, 4), base=50)
     want = turned(heads, range(9), np.array(own), False)
     assert_close(run_graph(graph_, {"x": x})["y"], want.reshape(x.shape), length=8)
+
+
+def yarn(size: int, base: float, factor: float, original: int, low: float, high: float) -> Any:
+    """Peng et al. 2023, equations 17 to 22, over pairs as their implementation has it: the number
+    of a pair by its turns, with whole numbers at both ends."""
+
+    def pair(turns: float) -> float:
+        return size * math.log(original / (turns * 2 * math.pi)) / (2 * math.log(base))
+
+    first, last = max(math.floor(pair(high)), 0), min(math.ceil(pair(low)), size - 1)
+    ramp = np.clip((np.arange(size // 2) - first) / (last - first), 0, 1)
+    f = frequencies(size, base)
+    return f / factor * ramp + f * (1 - ramp)
+
+
+def test_frequencies_scaled_by_pairs() -> None:
+    x = RNG.standard_normal((1, 9, 16))
+    own = yarn(8, 50.0, 8.0, 256, 1.0, 10.0)
+    shares = own / frequencies(8, 50.0)
+    assert shares[0] == shares[1] == 1 > shares[2] > shares[3] > 1 / 8
+    for magnitude, grown in ((None, 0.1 * math.log(8) + 1), (2, 2.0)):
+        scaling = YarnScaling(8, 256, 1, 10, magnitude=magnitude)
+        graph_ = rotary_graph(scaling=scaling, base=50)
+        want = grown * turned(x.reshape(1, 9, 2, 8), range(9), own, False)
+        assert_close(run_graph(graph_, {"x": x})["y"], want.reshape(x.shape), length=8)
 
 
 def test_tables_are_rounded_once() -> None:
@@ -279,7 +304,12 @@ def test_mistakes() -> None:
             (lambda: tables.rows(3).turn(x, 2), "expected cos and sin of [4,r/2]"),
             (lambda: blocks.rotary_tables(8, positions=4).turn(x, 3), "3 heads do not divide"),
             (lambda: blocks.rotary_tables(8, positions=4).turn(x, 4), "cos has 4 columns, which"),
-            (lambda: Llama3Scaling(8, 64, 4, 1).apply(x), "low is 4, expected less than high, 1"),
+            (lambda: YarnScaling(8, 64, 4, 1).apply(x, 9), "low is 4, expected less than high, 1"),
+            (lambda: YarnScaling(8, 64).apply(tables.cos, 1), "base is 1, expected more than 1"),
+            (
+                lambda: Llama3Scaling(8, 64, 4, 1).apply(x, 9),
+                "low is 4, expected less than high, 1",
+            ),
         ):
             with pytest.raises(TfgraphError) as caught:
                 wrong()

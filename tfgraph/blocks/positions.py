@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import pi
+from math import ceil, floor, log, pi
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import ops
@@ -65,7 +65,7 @@ class LinearScaling:
 
     factor: ExactLike
 
-    def apply(self, frequencies: Array) -> Array:
+    def apply(self, frequencies: Array, base: ExactLike) -> Array:
         """The frequencies [size/2], divided by the factor."""
         return ops.mul(frequencies, Exact(1 / _rational("factor", self.factor)))
 
@@ -80,7 +80,7 @@ class Llama3Scaling:
     low: ExactLike = 1
     high: ExactLike = 4
 
-    def apply(self, frequencies: Array) -> Array:
+    def apply(self, frequencies: Array, base: ExactLike) -> Array:
         """The frequencies [size/2] in radians a position, scaled."""
         factor, low, high = (
             _rational(name, getattr(self, name)) for name in ("factor", "low", "high")
@@ -93,6 +93,55 @@ class Llama3Scaling:
         kept = ops.minimum(ops.maximum(kept, 0), 1)
         divided = ops.mul(ops.sub(1, kept), Exact(1 / factor))
         return ops.mul(frequencies, ops.add(kept, divided))
+
+
+@dataclass(frozen=True)
+class YarnScaling:
+    """Frequencies that turn less than `low` times in the `original` length are divided by `factor`,
+    those that turn more than `high` times stay, and between the two it is linear in the number of
+    the pair; with `truncate` from a whole number to a whole number. Cosines and sines are
+    multiplied by `magnitude`, by default 0.1 ln(factor) + 1. Peng et al. 2023 (YaRN)."""
+
+    factor: ExactLike
+    original: int
+    low: ExactLike = 1
+    high: ExactLike = 32
+    truncate: bool = True
+    magnitude: ExactLike | None = None
+
+    @property
+    def grown(self) -> Exact:
+        """By what cosines and sines are multiplied."""
+        if self.magnitude is not None:
+            return exact(self.magnitude)
+        return exact(max(1.0, 0.1 * log(_rational("factor", self.factor)) + 1))
+
+    def pair(self, turns: Fraction, size: int, base: Fraction) -> float:
+        """The number i of the pair, no whole one, that turns so many times in the original length:
+        original base^(-2i/size) = 2 pi turns."""
+        if base <= 1:
+            raise TfgraphError(f"base is {base}, expected more than 1")
+        return size * log(self.original / (float(turns) * 2 * pi)) / (2 * log(base))
+
+    def apply(self, frequencies: Array, base: ExactLike) -> Array:
+        """The frequencies [size/2] in radians a position, scaled."""
+        factor, low, high = (
+            _rational(name, getattr(self, name)) for name in ("factor", "low", "high")
+        )
+        require_size("original", self.original)
+        if not low < high:
+            raise TfgraphError(f"low is {low}, expected less than high, {high}")
+        pairs = int(frequencies.shape[0])
+        first, last = (self.pair(n, 2 * pairs, _rational("base", base)) for n in (high, low))
+        if self.truncate:
+            first, last = floor(first), ceil(last)
+        first, last = max(first, 0), min(last, 2 * pairs - 1)
+        slope = exact(1 / (last - first)) if last != first else 1000
+        divided = ops.minimum(
+            ops.maximum(ops.mul(ops.sub(counted(pairs), exact(first)), slope), 0), 1
+        )
+        kept = ops.sub(1, divided)
+        return ops.mul(frequencies, ops.add(kept, ops.mul(divided, Exact(1 / factor))))
 
 
 @dataclass(frozen=True)
@@ -117,7 +166,7 @@ class LongScaling:
         return ops.mul(frequencies, ops.concat(*inverse, axis=0))
 
 
-Scaling = LinearScaling | Llama3Scaling | LongScaling
+Scaling = LinearScaling | Llama3Scaling | YarnScaling | LongScaling
 
 
 def rotary_tables(
@@ -149,9 +198,10 @@ def rotary_tables(
         cos, sin = _turns(short, positions, kind, name, scaling.magnitude)
         further = _turns(long, positions, kind, f"{name}.long", scaling.magnitude)
         return Rotary(cos, sin, interleaved, Rotary(*further, interleaved), scaling.original)
+    grown = scaling.grown if isinstance(scaling, YarnScaling) else 1
     if scaling is not None:
-        frequencies = scaling.apply(frequencies)
-    return Rotary(*_turns(frequencies, positions, kind, name), interleaved)
+        frequencies = scaling.apply(frequencies, base)
+    return Rotary(*_turns(frequencies, positions, kind, name, grown), interleaved)
 
 
 def _turns(

@@ -77,6 +77,8 @@ def _scaling(config: Config, where: str) -> Values:
             "low": config.number(f"{where}.low_freq_factor", 1),
             "high": config.number(f"{where}.high_freq_factor", 4),
         }
+    if kind == "yarn":
+        return _yarn(config, where, original)
     if kind in ("longrope", "su"):
         short, long = (_numbers(config, f"{where}.{name}_factor") for name in ("short", "long"))
         most = int(config.number("max_position_embeddings", None, "size"))
@@ -95,8 +97,30 @@ def _scaling(config: Config, where: str) -> Values:
         }
     raise config.error(
         "rope_type" if config.get(f"{where}.rope_type") else "type",
-        f"'{kind}' is not supported, expected default, linear, llama3, longrope or dynamic",
+        f"'{kind}' is not supported, expected default, linear, llama3, yarn, longrope or dynamic",
     )
+
+
+def _yarn(config: Config, where: str, original: str) -> Values:
+    """The keys of YaRN. Two scales of the magnitude, where there are such, are divided."""
+    most = int(config.number("max_position_embeddings|n_positions", None, "size"))
+    before = int(config.number(original, most, "size"))
+    factor = float(config.number(f"{where}.factor", most / before))
+
+    def grown(scale: float) -> float:
+        return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1
+
+    scales = [float(config.number(f"{where}.{key}", 0)) for key in ("mscale", "mscale_all_dim")]
+    usual = grown(scales[0]) / grown(scales[1]) if all(scales) else grown(1)
+    found: Values = {
+        "kind": "yarn",
+        "factor": config.number(f"{where}.factor", factor),
+        "original": before,
+        "low": config.number(f"{where}.beta_slow", 1),
+        "high": config.number(f"{where}.beta_fast", 32),
+        "magnitude": config.number(f"{where}.attention_factor", usual),
+    }
+    return found if config.get(f"{where}.truncate", True) else found | {"truncate": False}
 
 
 def _numbers(config: Config, path: str) -> list[Any]:

@@ -1,5 +1,5 @@
 """What fits together in the positions of a model file: those of all layers, of local ones, of an
-encoder that has its own. May import: schema, derived, problem.
+encoder that has its own. May import: schema, derived, problem, ir.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tfgraph.ir import exact
 from tfgraph.model.derived import (
     BUCKETS,
     DISTANCE,
@@ -154,8 +155,11 @@ class _Check:
             if key not in ("kind", *keys) and key in given.model_fields_set:
                 kinds = " or ".join(kind for kind, known in _KEYS.items() if key in known)
                 yield self.problem(("scaling", key), f"is for {kinds}")
-        if given.kind == "llama3" and given.low.factor >= given.high.factor:
+        high = given.high or exact(32 if given.kind == "yarn" else 4)
+        if "low" in keys and given.low.factor >= high.factor:
             yield self.problem(("scaling", "low"), "expected less than high")
+        if given.kind == "yarn" and self.positions.base.factor <= 1:
+            yield self.problem(("base",), "expected more than 1 with yarn")
         for key in ("short", "long"):
             factors = getattr(given, key)
             if given.kind == "longrope" and factors is not None and len(factors) != pairs:
@@ -166,11 +170,13 @@ class _Check:
 NEEDED: dict[str, dict[str, str]] = {
     "linear": {"factor": "4"},
     "llama3": {"factor": "8", "original": "8192"},
+    "yarn": {"factor": "4", "original": "4096"},
     "longrope": {"original": "4096", "short": "[1, ...]", "long": "[1, ...]"},
 }
 """What each kind of scaling needs, with an example."""
 _KEYS = {
     "linear": ("factor",),
     "llama3": ("factor", "original", "low", "high"),
+    "yarn": ("factor", "original", "low", "high", "truncate", "magnitude"),
     "longrope": ("original", "short", "long", "magnitude"),
 }

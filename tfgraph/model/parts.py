@@ -15,6 +15,7 @@ from tfgraph.model.derived import BUCKETS, DISTANCE, head_size_of, heads_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tfgraph.blocks.positions import Scaling as AnyScaling
     from tfgraph.errors import Location
     from tfgraph.ir import Dim, Exact, Mask
     from tfgraph.model.schema import HighLevel, Positions, Scaling
@@ -96,16 +97,18 @@ def rotary(
     )
 
 
-def _scaling(
-    given: Scaling,
-) -> blocks.LinearScaling | blocks.Llama3Scaling | blocks.LongScaling:
+def _scaling(given: Scaling) -> AnyScaling:
     factor, original = given.factor or 1, given.original or 1  # fits.py asks for what is needed
     if given.kind == "longrope":
         short, long = tuple(given.short or ()), tuple(given.long or ())
         return blocks.LongScaling(short, long, original, given.magnitude or 1)
     if given.kind == "linear":
         return blocks.LinearScaling(factor)
-    return blocks.Llama3Scaling(factor, original, given.low, given.high)
+    if given.kind == "yarn":
+        return blocks.YarnScaling(
+            factor, original, given.low, given.high or 32, given.truncate, given.magnitude
+        )
+    return blocks.Llama3Scaling(factor, original, given.low, given.high or 4)
 
 
 def distances(spec: HighLevel, longest: int) -> blocks.Disentangled | None:

@@ -71,11 +71,12 @@ class Norm(Strict):
 class Scaling(Strict):
     """Frequencies of rotary positions, scaled for longer texts."""
 
-    kind: Literal["linear", "llama3", "longrope"]
+    kind: Literal["linear", "llama3", "yarn", "longrope"]
     factor: Ratio | None = None
     original: Positive | None = None
     low: Ratio = exact(1)
-    high: Ratio = exact(4)
+    high: Ratio | None = None
+    truncate: bool = True
     short: list[Ratio] | None = None
     long: list[Ratio] | None = None
     magnitude: Constant | None = None

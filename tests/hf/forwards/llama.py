@@ -38,6 +38,14 @@ CASES: dict[str, Config] = {
             "original_max_position_embeddings": 16,
         },
     },
+    "llama_yarn": _BASE | {
+        "model_type": "llama", "architectures": ["LlamaForCausalLM"], "rope_theta": 100.0,
+        "attention_bias": False, "mlp_bias": True, "head_dim": 16,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 2.0, "beta_slow": 0.1, "mscale": 0.7,
+            "mscale_all_dim": 1.3, "original_max_position_embeddings": 16, "truncate": False,
+        },
+    },
     "phi3_short": _PHI3 | {
         "original_max_position_embeddings": 12, "sliding_window": 4,
         "rope_scaling": {"type": "longrope"} | _LONG,
@@ -101,6 +109,14 @@ def turns(c: Config, length: int, d: int) -> tuple[Array, Array]:
             f,
             np.where(wave > original / low, f / given["factor"], between),
         )
+    elif given.get("rope_type") == "yarn":
+        s, original = given["factor"], given["original_max_position_embeddings"]
+        turned = original * f / (2 * np.pi)  # a pair is where its number is, in logarithms
+        low, high = (np.log(given[k] / turned[0]) for k in ("beta_slow", "beta_fast"))
+        extrapolated = np.clip((np.log(turned / turned[0]) - low) / (high - low), 0, 1)
+        assert 0 < extrapolated[2] < 1 == extrapolated[0] > extrapolated[-1] == 0
+        f = f / s * (1 - extrapolated) + f * extrapolated
+        magnitude = (0.07 * math.log(s) + 1) / (0.13 * math.log(s) + 1)
     else:
         original = c["original_max_position_embeddings"]
         f = f / np.array(given["long_factor" if length > original else "short_factor"])
