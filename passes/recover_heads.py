@@ -127,6 +127,24 @@ def _scaled(x: str) -> Any:
     return call(("mul", "div"), var(x), const("c"), name="scale", shared=True)
 
 
+_ROOTED_Q, _ROOTED_K = (
+    call("mul", var(n), call("sqrt", call("full", name=f"of_{n}"), shared=True), shared=True)
+    for n in "qk"
+)
+
+
+@rule(call("matmul", _ROOTED_Q, _ROOTED_K, name="out"), near=_SILENT)
+def scaled_by_roots(q: Any, k: Any, of_q: Node, of_k: Node, out: Node) -> Any:
+    """(q sqrt(c)) (K^T sqrt(c)) -> (q K^T) c, of a c that is not negative."""
+    constants: list[Any] = [node.attrs["value"] for node in (of_q, of_k)]
+    if constants[0] != constants[1] or float(constants[0]) < 0:
+        raise NoMatch
+    scores = mul(matmul(q, k), constants[0])
+    if scores.type != out.output.type:  # what is repeated may have more axes
+        raise NoMatch
+    return scores
+
+
 @rule(call("matmul", _scaled("q"), var("k"), name="out"), near=_SILENT)
 def scaled_queries(q: Any, k: Any, c: Exact, scale: Node, out: Node) -> Any:
     """(q c) K^T -> (q K^T) c."""
@@ -169,6 +187,7 @@ class RecoverHeads(RulePass):
         unfold_scaled,
         unfold_sum,
         scaled_before_transpose,
+        scaled_by_roots,
         scaled_queries,
         scaled_keys,
         weights_of_values,

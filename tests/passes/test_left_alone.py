@@ -104,6 +104,15 @@ def scaled_matrices(g: Builder) -> Any:
 
 
 @leaves("recover-heads")
+def operands_scaled_by_other_roots(g: Builder) -> Any:
+    """By two different ones, by one of a negative number, and by one of more axes."""
+    q, k = tensor("q", 2, 3, 3), tensor("k", 2, 3, 3)
+    two, three, less = (ops.sqrt(ops.full(shape=(1,), value=v)) for v in (2, 3, -2))
+    wide = ops.sqrt(ops.full(shape=(4, 1, 1, 1), value=2))
+    return (q * two) @ (k * three), (q * less) @ (k * less), (q * wide) @ (k * wide), q @ (k * two)
+
+
+@leaves("recover-heads")
 def products_of_no_weights(g: Builder) -> Any:
     x, v = tensor("x", 2, 3, 3), tensor("v", 2, 3, 3)
     chosen = g.input("chosen", "bool", 2, 3, 3)

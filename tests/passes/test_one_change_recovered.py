@@ -11,6 +11,7 @@ import pytest
 from helpers.rule_graphs import Graphs, tensor, weight
 
 from tfgraph import ops
+from tfgraph.ir import rsqrt
 from tfgraph.ir.mask import dense
 from tfgraph.ops import Builder
 
@@ -97,6 +98,15 @@ def scaled_operands_that_are_read_too(g: Builder) -> Any:
     q, k = tensor("q", 2, 3, 4) * 2, tensor("k", 2, 4, 5) / 3
     also(g, q, k)
     return q @ k
+
+
+@takes("recover-heads", scaled_by_roots=1)
+def operands_scaled_by_roots(g: Builder) -> Any:
+    """One of them is read too."""
+    root = ops.sqrt(ops.full(shape=(1,), value=rsqrt(8)))
+    q = tensor("q", 2, 3, 4) * root
+    also(g, q)
+    return q @ (tensor("k", 2, 4, 5) * ops.sqrt(ops.full(shape=(1,), value=rsqrt(8))))
 
 
 @takes("recover-heads", scaled_before_transpose=2)
