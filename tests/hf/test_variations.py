@@ -23,9 +23,10 @@ def run(folder: Path, file: Path, inputs: dict[str, NDArray]) -> dict[str, NDArr
     return tfgraph.compile(model.graph, "numpy", weights=model.weights)(**inputs)
 
 
-def test_three_tables_of_tokens(tmp_path: Path) -> None:
+@pytest.mark.parametrize("tied", [True, False])
+def test_three_tables_of_tokens(tmp_path: Path, tied: bool) -> None:
     """Each stack has a table of its own, with the rows of the shared one in another order, and the
-    head is tied to the shared one: other ids, the same logits."""
+    head is tied to the shared one, or has its own: other ids, the same logits."""
     shared = load_file(CASES / "marian" / "model.safetensors")["model.shared.weight"]
     rng = np.random.default_rng(1)
     orders = {name: rng.permutation(len(shared)) for name in ("encoder", "decoder")}
@@ -33,7 +34,14 @@ def test_three_tables_of_tokens(tmp_path: Path) -> None:
     inputs = reference("marian", "in")
     for name, key in (("encoder", "input_ids"), ("decoder", "decoder_input_ids")):
         inputs[key] = np.argsort(orders[name])[inputs[key]]
-    folder = copy_case("marian", tmp_path / "own", add=tables)
+    tables |= {} if tied else {"lm_head.weight": shared}
+    folder = copy_case(
+        "marian",
+        tmp_path / "own",
+        config={"share_encoder_decoder_embeddings": tied, "tie_word_embeddings": tied},
+        rename=lambda name: name if tied or name != "model.shared.weight" else None,
+        add=tables,
+    )
     got = run(folder, tmp_path / "m.yaml", inputs)["logits"]
     assert_within(got, reference("marian", "out")["logits"], TRANSFORMERS)
 
@@ -44,6 +52,24 @@ def test_copies_of_the_table_are_no_tables(tmp_path: Path) -> None:
     folder = copy_case("marian", tmp_path / "own", add=dict.fromkeys(copies, shared))
     model = import_model(folder, tmp_path / "m.yaml")
     assert "embeddings.tokens" in {p.value.name for p in model.graph.params}
+
+
+def test_scores_scaled_otherwise(tmp_path: Path) -> None:
+    """GPT-2 that does not scale by the size of a head, but divides by the number of the layer; its
+    queries are as much larger or smaller, so that scores are the recorded ones."""
+    tensors = load_file(CASES / "gpt2" / "model.safetensors")
+    own: dict[str, NDArray] = {}
+    for layer in (0, 1):
+        for part in ("weight", "bias"):
+            name = f"transformer.h.{layer}.attn.c_attn.{part}"
+            factor = np.ones(96, np.float32)
+            factor[:32] = (layer + 1) / np.sqrt(8)
+            own[name] = tensors[name] * factor
+    config = {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}
+    folder = copy_case("gpt2", tmp_path / "s", config=config, add=own)
+    inputs = reference("gpt2", "in")
+    got, real = run(folder, tmp_path / "m.yaml", inputs)["logits"], inputs["attention_mask"] == 1
+    assert_within(got[real], reference("gpt2", "out")["logits"][real], TRANSFORMERS)
 
 
 def test_whisper_hears_through_gelu(tmp_path: Path) -> None:

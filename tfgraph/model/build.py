@@ -7,13 +7,14 @@ parts, blocks, ops, ir, errors.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import blocks, ops
-from tfgraph.ir import Graph
+from tfgraph.ir import Exact, Graph, rsqrt
 from tfgraph.ir.mask import causal, padding, window
 from tfgraph.model import parts
-from tfgraph.model.derived import encoder_of
+from tfgraph.model.derived import encoder_of, head_size_of
 from tfgraph.model.inputs import Inputs
 
 if TYPE_CHECKING:
@@ -139,6 +140,10 @@ class Assembly(Inputs):
         if local is not None and local.positions is not None:
             near = self.layer(length, local.positions, "local_positions")
         chosen = [near if is_local else full for is_local in parts.local_layers(spec)]
+        if spec.attention.scale_by_layer:
+            scale = parts.scale(spec) or rsqrt(head_size_of(spec))
+            by_number = [scale * Exact(Fraction(1, i + 1)) for i in range(spec.layers)]
+            chosen = [replace(c, scale=s) for c, s in zip(chosen, by_number, strict=True)]
         if not spec.norm.first:
             chosen[0] = replace(chosen[0], attention_normed=False)
         return chosen

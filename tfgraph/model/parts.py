@@ -36,7 +36,7 @@ def layer(
         kv_heads=spec.kv_heads,
         head_size=spec.head_size,
         value_size=attention.value_size,
-        scale=_scale(spec),
+        scale=scale(spec),
         softcap=attention.softcap,
         qk_norm=None if attention.qk_norm == "none" else norm(spec, attention.qk_norm),
         qk_norm_over=attention.qk_norm_over,
@@ -60,7 +60,7 @@ def layer(
     )
 
 
-def _scale(spec: HighLevel) -> Exact | None:
+def scale(spec: HighLevel) -> Exact | None:
     """The scale of scores as given; with disentangled terms it is as for so much wider heads."""
     if spec.attention.scale is not None or spec.positions.kind != "disentangled":
         return spec.attention.scale

@@ -131,6 +131,7 @@ class Attention(Strict):
     own) or over the width."""
 
     scale: Constant | None = None
+    scale_by_layer: bool = False
     softcap: Ratio | None = None
     bias: bool | None = None
     key_bias: bool | None = None

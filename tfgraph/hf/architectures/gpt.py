@@ -44,7 +44,14 @@ def _norms(base: str, first: str, second: str, last: str) -> dict[str, Part]:
     }
 
 
-_GPT2_LAYER = "h.{i}"
+def _gpt2(config: Config, values: Values) -> Values:
+    """Scores that are not scaled by the size of a head, or by the number of the layer too."""
+    scaled = config.number("scale_attn_weights", True, "flag")
+    by_layer = config.number("scale_attn_by_inverse_layer_idx", False, "flag")
+    found: Values = {} if scaled else {"attention.scale": 1}
+    return found | ({"attention.scale_by_layer": True} if by_layer else {})
+
+
 GPT2 = register_architecture(
     Architecture(
         model_type="gpt2",
@@ -61,12 +68,9 @@ GPT2 = register_architecture(
             Key("n_positions|n_ctx", "positions.max", 1024),
             Key("vocab_size", "vocabulary"),
         ),
-        needs={
-            **NEEDS,
-            "scale_attn_weights": (True,),
-            "scale_attn_by_inverse_layer_idx": (False,),
-        },
+        needs=NEEDS,
         fixed={**DECODER, "positions.kind": "learned"},
+        also=(_gpt2,),
         parts={
             "embeddings.tokens": table("wte"),
             "embeddings.positions": table("wpe"),

@@ -211,6 +211,14 @@ BART = register_architecture(
     )
 )
 
+
+def _marian(config: Config, values: Values) -> Values:
+    """Both vocabularies are of one size."""
+    if config.get("decoder_vocab_size", values["vocabulary"]) != values["vocabulary"]:
+        raise config.error("decoder_vocab_size", "expected that of the encoder, vocab_size")
+    return {}
+
+
 MARIAN = register_architecture(
     Architecture(
         model_type="marian",
@@ -218,10 +226,10 @@ MARIAN = register_architecture(
         paper="Junczys-Dowmunt et al. 2018",
         prefix="model.",
         keys=(*_BART_KEYS, Key("max_position_embeddings", "positions.max", 1024)),
-        needs={**_NEEDS, "share_encoder_decoder_embeddings": (True,)},
+        needs=_NEEDS,
         # Positions are computed: files need not have them.
         fixed={**_BART_FIXED, "positions.kind": "sinusoidal", "positions.layout": "halves"},
-        also=(embedding_scale,),
+        also=(embedding_scale, _marian),
         parts={
             "embeddings.tokens": table("shared", "decoder.embed_tokens", "encoder.embed_tokens"),
             **_bart_stack("encoder"),
