@@ -67,6 +67,14 @@ def _rms_norm_by_reciprocal(x: Any, eps: Exact, square: Node) -> Any:
     return rms_norm(x, eps=eps)
 
 
+@rule(call("rms_norm", _CENTERED, opt("scale"), name="norm"), near=10**6)
+def centered_norm(x: Any, scale: Any, mean: Node, norm: Node) -> Any:
+    """rms_norm(x - mean(x), scale) -> layer_norm(x, scale)."""
+    _check_last(mean)
+    eps: Any = norm.attrs["eps"]
+    return layer_norm(x, scale, eps=eps)
+
+
 def _check_last(*means: Node) -> None:
     for node in means:
         if node.attrs["axis"] not in (-1, node.inputs[0].type.rank - 1):
@@ -122,6 +130,7 @@ class RecoverNorms(RulePass):
         _layer_norm_by_reciprocal,
         _rms_norm,
         _rms_norm_by_reciprocal,
+        centered_norm,
         join_scale,
         join_bias,
         drop_ones,

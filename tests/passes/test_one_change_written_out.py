@@ -38,6 +38,16 @@ def layer_norm_by_reciprocal(g: Builder) -> Any:
     return d * (1 / root(d, d * d))
 
 
+@takes("recover-norms", centered_norm=2)
+def norms_of_what_is_centered(g: Builder) -> Any:
+    """As exporters write a layer norm without a bias where there is an op for RMS norm."""
+    x, y = tensor("x", 3, 3), tensor("y", 3, 3)
+    centered = y - ops.mean(y, axis=1, keepdims=True)
+    g.output("centered", centered)
+    first = ops.rms_norm(x - ops.mean(x, axis=-1, keepdims=True), tensor("s", 3), eps=0.01)
+    return first + ops.rms_norm(centered, eps=0.02)
+
+
 @takes("recover-norms", rms_norm=1, join_scale=1)
 def written_rms_norm(g: Builder) -> Any:
     x = tensor("x", 3, 3)
