@@ -71,6 +71,21 @@ def test_a_number_for_a_symbol(tmp_path: Path) -> None:
     assert str(graph.inputs[0].value.type) == "f32[3,4,1000]"
 
 
+def test_two_names_where_the_rest_is_asked_for(tmp_path: Path) -> None:
+    """A mask [rows, keys] as [batch, -1], as one exports it whose sizes have names of their own."""
+    nodes = [
+        node("Shape", "x", "batch", end=1), node("Concat", "batch rest", "shape", axis=0),
+        node("Reshape", "mask shape", "y"), node("Add", "x y", "z"),
+    ]  # fmt: skip
+    inputs = {"x": ("f32", ["batch", "seq"]), "mask": ("f32", ["rows", "keys"])}
+    weights = {"rest": np.array([-1], I64)}
+    graph = graph_of(tmp_path, nodes, inputs, ["z"], weights)
+    assert [str(i.value.type) for i in graph.inputs] == ["f32[batch,seq]"] * 2
+    inputs["mask"] = ("f32", ["rows + keys", "keys"])
+    with pytest.raises(TfgraphError, match=r"does not divide into \[batch\]"):
+        graph_of(tmp_path, nodes, inputs, ["z"], weights)
+
+
 def test_sizes_that_cannot_be_equal(tmp_path: Path) -> None:
     inputs = {"x": ("f32", [2, 3]), "y": ("f32", [2, 4])}
     with pytest.raises(TfgraphError, match=r"Add 'n_z': shapes do not broadcast: 3 against 4"):

@@ -103,7 +103,11 @@ def _reshape(at: Site, x: Tensor, shape: Tensor, /, *, allowzero: int = 0) -> An
         rest = [n for i, n in enumerate(target) if i != free]
         found = quotient(source, rest)
         if found is None:
-            raise TfgraphError(f"{at.type(x)} does not divide into {_shown(rest)}")
+            why = f"{at.type(x)} does not divide into {_shown(rest)}"
+            for a, b in zip(source, target[:free], strict=False):
+                if _is_symbol(a) and _is_symbol(b):  # one size that has two names
+                    at.require_equal(a, b, why)
+            raise TfgraphError(why)
         target[free] = found
     return reshaped(at, x, target)
 
@@ -129,6 +133,11 @@ def reshaped(at: Site, x: Tensor, target: Sequence[Dim]) -> Any:
         if moved is not None:
             return moved
     return ops.reshape(at.tensor(x), shape=tuple(target))
+
+
+def _is_symbol(size: Dim) -> bool:
+    """Whether a size is a symbol alone."""
+    return [as_dim(name) for name in size.symbols] == [size]
 
 
 def _shown(sizes: Sequence[Dim]) -> str:
