@@ -131,6 +131,7 @@ EVERYTHING = (
     "vocabulary: 9\npooler: true\nfinal_norm: true\ngated: true\nhead: {kind: mlm}\n"
     "positions: {kind: learned, max: 8}\nembedding: {size: 4, token_types: 2, norm: true}\n",
     "head: {kind: classifier, labels: 2, activation: relu}\n",
+    "convolution: gelu\nhead: {kind: span, transform: true}\n",
     "vocabulary: 9\nhead: {kind: lm, tied: false}\nkind: encoder-decoder\n",
     "head: pointer\npositions: {kind: relative}\nexperts: {count: 2, shared: 4}\ngated: true\n"
     "norm: {placement: sandwich}\nattention: {qk_norm: rms_norm}\n",

@@ -33,7 +33,8 @@ MODULES = (bart, clip, cohere, deberta, electra, falcon, gemma, llama, olmo2, op
 CASES = {name: module for module in MODULES for name in module.CASES}
 # Whose parts other cases have on the CPU too.
 ON_NUMPY_ALONE = (
-    "clip_text", "cohere", "deberta_c2p", "deberta_own", "electra", "electra_generator",
+    "clip_text", "cohere", "deberta_c2p", "deberta_conv", "deberta_own", "electra",
+    "electra_generator",
     "falcon_7b", "falcon_11b", "falcon_rw", "gemma3_new_keys", "llama3", "llama_yarn", "opt_350m",
     "phi4",
 )  # fmt: skip

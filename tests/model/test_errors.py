@@ -82,7 +82,7 @@ GOOD = (Path(__file__).parents[2] / "examples" / "encoder.yaml").read_text("utf-
         (SMALL + "positions: {kind: alibi, base: 500}\n",
          "3:32: positions.base: is for rotary positions"),
         (SMALL + "positions: {kind: relative, max: 500}\n",
-         "3:34: positions.max: is for sinusoidal, learned or rotary positions"),
+         "3:34: positions.max: is for sinusoidal, rotary, disentangled or learned positions"),
         (SMALL + "positions: {kind: relative, buckets: 7}\n",
          "3:38: positions.buckets: expected an even number of at least 4"),
         (SMALL + "positions: {kind: relative, max_distance: 16}\n",

@@ -69,6 +69,7 @@ def errors_of(folder: Path, content: str) -> list[str]:
          "5:7: stem: takes the place of a vocabulary"),
         (SMALL + "stem: {kind: audio, channels: 3}\nkind: encoder-decoder\nmask: padding\n",
          "7:7: mask: what a stem makes has no padding"),
+        (SMALL + "kind: decoder\nconvolution: gelu\n", "6:14: convolution: is for an encoder"),
         (SMALL + "pooler: {kind: middle}\n",
          "5:16: pooler.kind: expected first, end, last or mean, got 'middle'"),
         (SMALL + "pooler: {token: 3}\n", "5:17: pooler.token: is for end and last"),

@@ -57,7 +57,7 @@ FEATURES = [
     "experts: {count: 4, active: 2, shared: 8}\ngated: true\nactivation: silu\n",
     "experts: {count: 3, active: 1, normalise: false}\n",
     "head: pointer\nmask: padding\n",
-    "layers: 1\nmask: padding\npooler: {kind: mean}\n"
+    "layers: 1\nmask: padding\npooler: {kind: mean}\nconvolution: tanh\n"
     "head: {kind: classifier, labels: 3, transform: true}\n",
     "layers: 1\nkind: encoder-decoder\nvocabulary: 11\ndecoder_start: 3\n"
     "pooler: {kind: last, padding_id: 4}\n",

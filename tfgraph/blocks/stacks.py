@@ -48,10 +48,12 @@ def encoder_states(
     mask: Masks = None,
     share: bool = False,
     final_norm: bool | None = None,
+    beside_first: Callable[[Array, Array], Traced] | None = None,
 ) -> list[Traced]:
     """The input and the output of each layer, named `layers.0` and on, the last one normed if
     `final_norm` (by default unless norms are `post` or `none`). With `share`, all layers have the
-    parameters `layers.shared` (Lan et al. 2019)."""
+    parameters `layers.shared` (Lan et al. 2019). What `beside_first` makes of input and output of
+    the first layer takes the place of its output."""
     return _stack(
         x,
         layers,
@@ -61,6 +63,7 @@ def encoder_states(
         ),
         share,
         final_norm,
+        beside_first,
     )
 
 
@@ -160,6 +163,7 @@ def _stack(
     apply: Callable[[Array, int, str, str | None], Traced],
     share: bool,
     final_norm: bool | None,
+    beside_first: Callable[[Array, Array], Traced] | None = None,
 ) -> list[Traced]:
     require_size("the number of layers", layers)
     if isinstance(layer, Sequence) and len(layer) != layers:
@@ -167,6 +171,8 @@ def _stack(
     states: list[Array] = [x]
     for i in range(layers):
         states.append(apply(states[-1], i, f"layers.{i}", "layers.shared" if share else None))
+        if beside_first is not None and i == 0:
+            states[-1] = beside_first(x, states[-1])
     last = _at(layer, layers - 1)
     if last.ends_normed if final_norm is None else final_norm:
         states[-1] = last.normed(states[-1], "final_norm")

@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, cast
 
 from tfgraph import blocks, ops
-from tfgraph.ir import Exact, Graph, rsqrt
+from tfgraph.ir import DType, Exact, Graph, rsqrt
 from tfgraph.ir.mask import causal, padding, window
 from tfgraph.model import parts
 from tfgraph.model.derived import encoder_of, head_size_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tfgraph.ir import Dim, Mask
     from tfgraph.model.read import Document
     from tfgraph.model.schema import Head, HighLevel, Pooler, Positions
-    from tfgraph.ops import Traced
+    from tfgraph.ops import Array, Traced
 
 
 def build_graph(spec: HighLevel, document: Document, name: str) -> Graph:
@@ -46,14 +46,22 @@ class Assembly(Inputs):
         table = self.table()
         x = self.embed(source, table, batch, seq)
         decodes = spec.kind == "decoder"
-        states = (blocks.decoder_states if decodes else blocks.encoder_states)(
-            x,
-            spec.layers,
-            self.layers(seq),
-            mask=self.masks(self.biased(mask, decodes)),
-            share=spec.share_layers,
-            final_norm=self.final_norm,
-        )
+        layers, masks = self.layers(seq), self.masks(self.biased(mask, decodes))
+        share, last = spec.share_layers, self.final_norm
+        if decodes:
+            states = blocks.decoder_states(
+                x, spec.layers, layers, mask=masks, share=share, final_norm=last
+            )
+        else:
+            states = blocks.encoder_states(
+                x,
+                spec.layers,
+                layers,
+                mask=masks,
+                share=share,
+                final_norm=last,
+                beside_first=self.convolved if spec.convolution else None,
+            )
         top = self.top(states[-1])
         self.finish(top, table, top, mask if spec.mask else None, source)
         if spec.hidden_states:
@@ -115,6 +123,19 @@ class Assembly(Inputs):
                 share=spec.share_layers,
                 final_norm=self.final_norm,
             )
+
+    def convolved(self, x: Array, y: Array) -> Traced:
+        """norm(y + activation(convolution(x))), of what the first layer takes and makes; padding
+        counts as zeros. He et al. 2020 (DeBERTa v2), as in the implementation."""
+        spec = self.spec
+        assert spec.convolution is not None
+        with self.at("convolution"):
+            if self.keep is not None:
+                real = ops.reshape(self.keep, shape=(*self.keep.shape, 1))
+                zero = ops.full(shape=(), value=0, dtype=x.dtype)
+                x = ops.where(ops.cast(real, dtype=DType.bool_), x, zero)
+            near = ops.activation(spec.convolution)(blocks.convolution(x, spec.width))
+            return self.norm(cast("Traced", ops.add(y, near)), "convolution.norm")
 
     def biased(self, mask: Mask | None, decodes: bool, offset: Dim | None = None) -> Mask | None:
         """The mask of self-attention, with what positions add to the scores of queries that start

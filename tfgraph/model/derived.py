@@ -13,7 +13,7 @@ DEFAULT_BATCH, DEFAULT_LENGTH = 1024, 512
 BUCKETS, DISTANCE = 32, 128
 
 OF_POSITIONS = {
-    "max": ("sinusoidal", "learned", "rotary"),
+    "max": ("sinusoidal", "rotary", "disentangled", "learned"),
     "offset": ("learned",),
     "padding_id": ("learned",),
     "masked": ("learned",),

@@ -148,6 +148,8 @@ def _check_stem(spec: HighLevel) -> Iterator[Problem]:
 
 def _check_layers(spec: HighLevel) -> Iterator[Problem]:
     norm, experts = spec.norm, spec.experts
+    if spec.convolution is not None and spec.kind != "encoder":
+        yield Problem(("convolution",), "is for an encoder", ("convolution", "kind"))
     if norm.kind != "layer_norm" and norm.bias:
         yield Problem(("norm", "bias"), f"{norm.kind} has no bias", ("norm",))
     if norm.unit_offset and not (norm.scale and norm.kind != "none"):

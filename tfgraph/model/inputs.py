@@ -219,7 +219,8 @@ class Inputs:
             return _add(
                 x, blocks.sinusoidal(length, size, positions=rows, halves=halves, dtype=dtype)
             )
-        if positions.kind != "learned":
+        also = positions.kind == "disentangled" and positions.max is not None
+        if positions.kind != "learned" and not also:
             return x
         if positions.masked and self.keep is not None:
             ids = blocks.positions_kept(self.keep, positions.offset)

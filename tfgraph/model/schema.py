@@ -315,6 +315,7 @@ class HighLevel(Strict):
     ] = None
     vocabulary: Rows | None = None
     stem: Stem | None = None
+    convolution: Activation | None = None
     share_layers: bool = False
     final_norm: bool | Literal["above"] | None = None
     pooler: Annotated[

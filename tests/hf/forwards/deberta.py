@@ -36,6 +36,11 @@ CASES: dict[str, Config] = {
         "share_att_key": True, "position_buckets": 8, "max_relative_positions": -1,
         "norm_rel_ebd": "layer_norm", "num_labels": 3, "embedding_size": 10,
     },
+    "deberta_conv": _BASE | {
+        "architectures": ["DebertaV2ForMaskedLM"], "pos_att_type": ["c2p"], "num_hidden_layers": 3,
+        "share_att_key": True, "position_buckets": -1, "max_relative_positions": 4,
+        "position_biased_input": True, "conv_kernel_size": 3, "conv_act": "tanh",
+    },
 }  # fmt: skip
 
 
@@ -52,6 +57,12 @@ def shapes(c: Config) -> Shapes:
     found |= norm_of("deberta.embeddings.LayerNorm", w)
     if "embedding_size" in c:
         found |= dense("deberta.embeddings.embed_proj", w, c["embedding_size"], False)
+    if c["position_biased_input"]:
+        found["deberta.embeddings.position_embeddings.weight"] = (c["max_position_embeddings"], w)
+    if "conv_kernel_size" in c:
+        found["deberta.encoder.conv.conv.weight"] = (w, w, c["conv_kernel_size"])
+        found["deberta.encoder.conv.conv.bias"] = (w,)
+        found |= norm_of("deberta.encoder.conv.LayerNorm", w)
     if c["norm_rel_ebd"] != "none":
         found |= norm_of("deberta.encoder.LayerNorm", w)
     for i in range(c["num_hidden_layers"]):
@@ -100,7 +111,10 @@ def forward(c: Config, t: Tensors, ids: Array, mask: Array) -> dict[str, Array]:
     x = table[ids]
     if "embedding_size" in c:
         x = affine(x, t, "deberta.embeddings.embed_proj")
+    if c["position_biased_input"]:
+        x = x + t["deberta.embeddings.position_embeddings.weight"][:s]
     x = norm(x, "deberta.embeddings.LayerNorm")
+    first = x * mask[..., None]
     out = {"hidden.0": x}
     for n in range(c["num_hidden_layers"]):
         p = f"deberta.encoder.layer.{n}.attention.self"
@@ -123,6 +137,11 @@ def forward(c: Config, t: Tensors, ids: Array, mask: Array) -> dict[str, Array]:
         x = norm(x + y, f"{p}.attention.output.LayerNorm")
         y = affine(gelu(affine(x, t, f"{p}.intermediate.dense")), t, f"{p}.output.dense")
         x = norm(x + y, f"{p}.output.LayerNorm")
+        if n == 0 and "conv_kernel_size" in c:
+            weight, bias = (t[f"deberta.encoder.conv.conv.{k}"] for k in ("weight", "bias"))
+            wide = np.pad(first, ((0, 0), (1, 1), (0, 0)))
+            near = sum(wide[:, k : k + s] @ weight[:, :, k].T for k in range(3)) + bias
+            x = norm(x + np.tanh(near), "deberta.encoder.conv.LayerNorm")
         out[f"hidden.{n + 1}"] = x
     if c["architectures"] == ["DebertaV2ForMaskedLM"]:
         y = gelu(affine(x, t, "cls.predictions.transform.dense"))

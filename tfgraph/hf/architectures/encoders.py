@@ -27,8 +27,20 @@ _NEEDS: dict[str, tuple[Any, ...]] = {"quantization_config": (None,)}
 
 
 def _deberta(config: Config, values: Values) -> Values:
-    """Distances that queries and keys have to do with."""
+    """Distances that queries and keys have to do with, positions that are added, or both; and the
+    convolution beside the first layer."""
     most = int(config.number("max_position_embeddings", None, "size"))
+    added = bool(config.get("position_biased_input", True))
+    size = config.number("embedding_size", values["width"], "size")
+    near: Values = {}
+    if added and size != values["width"]:
+        raise config.error("position_biased_input", "positions are of another size than the width")
+    if config.get("conv_kernel_size", 0):
+        act = config.checked("conv_act", config.get("conv_act", "tanh"), "activation")
+        near = {"convolution": act}
+    rows: Values = {"positions.max": most} if added else {}
+    if not config.get("relative_attention", False):
+        return near | rows | ({"positions.kind": "learned"} if added else {})
     furthest, buckets = (
         int(config.number(key, -1)) for key in ("max_relative_positions", "position_buckets")
     )
@@ -46,15 +58,19 @@ def _deberta(config: Config, values: Values) -> Values:
     }
     if buckets > 0:
         found["positions.buckets"] = buckets
-    size = config.number("embedding_size", values["width"], "size")
-    return found | (
-        {
-            "embedding.size": size,
-            "embedding.projection_first": True,
-            "embedding.projection_bias": False,
-        }
-        if size != values["width"]
-        else {}
+    return (
+        near
+        | rows
+        | found
+        | (
+            {
+                "embedding.size": size,
+                "embedding.projection_first": True,
+                "embedding.projection_bias": False,
+            }
+            if size != values["width"]
+            else {}
+        )
     )
 
 
@@ -83,9 +99,8 @@ DEBERTA_V2 = register_architecture(
         ),
         needs={
             **_NEEDS,
-            "relative_attention": (True,),
-            "position_biased_input": (False,),
-            "conv_kernel_size": (0, None),
+            "conv_kernel_size": (0, None, 3),
+            "conv_groups": (1,),
         },
         fixed={
             "kind": "encoder",
@@ -100,7 +115,12 @@ DEBERTA_V2 = register_architecture(
             "embeddings.token_types": table("embeddings.token_type_embeddings", optional=True),
             "embeddings.norm": norm("embeddings.LayerNorm"),
             "embeddings.projection": linear("embeddings.embed_proj", optional=True),
-            "positions.table": table("encoder.rel_embeddings"),
+            "positions.table": table("encoder.rel_embeddings", optional=True),
+            "embeddings.positions": table("embeddings.position_embeddings", optional=True),
+            "convolution": linear(
+                "encoder.conv.conv", optional=True, weight_steps=("matrix({}, 1)",)
+            ),
+            "convolution.norm": norm("encoder.conv.LayerNorm", optional=True),
             "positions.norm": norm("encoder.LayerNorm", optional=True),
             "layers.{i}.attention.q": linear(f"{_DEBERTA_SELF}.query_proj"),
             "layers.{i}.attention.k": linear(f"{_DEBERTA_SELF}.key_proj"),
