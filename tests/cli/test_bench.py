@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tfgraph.api import build
 from tfgraph.bench.profile import profile
 from tfgraph.cost import cost
 from tfgraph.text import parse_graph
+from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,11 +39,12 @@ weights {
 N = 5
 
 
-@pytest.fixture
-def artifact(tfgraph: Callable[..., Any]) -> Path:
-    Path("deep.tfg").write_text(DEEP)
-    tfgraph("compile", "deep.tfg", "--no-verify", "--no-prove", "-o", "deep")
-    return Path("deep")
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bench") / "deep"
+    graph = parse_graph(DEEP)
+    build(graph, "cpu", folder, weights=Seeded(graph.params), check=False, prove=False)
+    return folder
 
 
 def test_kernels_and_their_work(tfgraph: Callable[..., Any], artifact: Path) -> None:
