@@ -133,13 +133,18 @@ _ROOTED_Q, _ROOTED_K = (
 )
 
 
+def _number(full: Node) -> Exact:
+    number: Any = full.attrs["value"]
+    return number  # type: ignore[no-any-return]
+
+
 @rule(call("matmul", _ROOTED_Q, _ROOTED_K, name="out"), near=_SILENT)
 def scaled_by_roots(q: Any, k: Any, of_q: Node, of_k: Node, out: Node) -> Any:
     """(q sqrt(c)) (K^T sqrt(c)) -> (q K^T) c, of a c that is not negative."""
-    constants: list[Any] = [node.attrs["value"] for node in (of_q, of_k)]
-    if constants[0] != constants[1] or float(constants[0]) < 0:
+    c, other = (_number(node) for node in (of_q, of_k))
+    if c != other or float(c) < 0:
         raise NoMatch
-    scores = mul(matmul(q, k), constants[0])
+    scores = mul(matmul(q, k), c)
     if scores.type != out.output.type:  # what is repeated may have more axes
         raise NoMatch
     return scores

@@ -93,6 +93,12 @@ def keys_turned_into_another_shape(g: Builder) -> Any:
     return ops.reshape(turned, shape=(3, 2, 4, 5)), ops.reshape(turned, shape=(6, 20))
 
 
+@leaves("recover-norms")
+def layer_norm_of_what_is_centered(g: Builder) -> Any:
+    x = tensor("x", 3, 3)
+    return ops.layer_norm(x - ops.mean(x, axis=-1, keepdims=True), eps=0.01)
+
+
 @leaves("recover-heads")
 def scaled_matrices(g: Builder) -> Any:
     x, q, k = (tensor(n, 2, 3, 3) for n in "xqk")

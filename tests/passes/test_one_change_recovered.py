@@ -100,6 +100,15 @@ def scaled_operands_that_are_read_too(g: Builder) -> Any:
     return q @ k
 
 
+@takes("recover-heads", scaled_by_roots=2)
+def operands_scaled_by_one_root(g: Builder) -> Any:
+    """The same root for both, which is a result too; and the root of nothing."""
+    root, none = (ops.sqrt(ops.full(shape=(1,), value=v)) for v in (2, 0))
+    also(g, root)
+    q, k = tensor("q", 2, 3, 4), tensor("k", 2, 4, 5)
+    return (q * root) @ (k * root) + (q * none) @ (k * none)
+
+
 @takes("recover-heads", scaled_by_roots=1)
 def operands_scaled_by_roots(g: Builder) -> Any:
     """One of them is read too."""
