@@ -68,12 +68,9 @@ class Reader:
         if node is None or node.op != "where" or node.output.type != value.type:
             return None  # a bias keeps its axes
         condition, yes, no = node.inputs
-        if self.hides(no):
-            bias, allowed = yes, condition
-        elif self.hides(yes):
-            bias, allowed = no, opposite(condition)
-        else:
+        if self.hides(yes) == self.hides(no):  # where both do, nothing is allowed more than another
             return None
+        bias, allowed = (yes, condition) if self.hides(no) else (no, opposite(condition))
         return [*self.allowed(allowed, scores), masks.bias(Traced(current(), bias))]
 
     def _scaled(self, node: Node, scores: TensorType) -> list[Mask] | None:

@@ -21,8 +21,16 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(0)), "dense(%)"),
     (SQUARE, lambda s: s.scores + ops.where(keys(s), number(0), number(-1e4)), "padding(%ids)"),
     (SQUARE, lambda s: s.scores + ops.where(keys(s), number(0), number(-9999)), "bias(%)"),
-    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(1), number(HIDDEN)), "bias(%)"),
-    (SQUARE, lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(1)), "bias(%)"),
+    (
+        SQUARE,
+        lambda s: s.scores + ops.where(keys(s), number(1), number(HIDDEN)),
+        "padding(%ids) & bias(%)",
+    ),
+    (
+        SQUARE,
+        lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(1)),
+        "dense(%) & bias(%)",
+    ),
     (SQUARE, lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(HIDDEN)), "bias(%)"),
     (SQUARE, lambda s: s.scores + ops.full(shape=(s.n, s.n), value=0), ""),
     (SQUARE, lambda s: s.scores + (1 - as_floats(keys(s, "i64"))) * -10000, "padding(%ids)"),
@@ -152,16 +160,19 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
         for make, mask in (
             (lambda s, t, keep: ops.equal(t + keep, 0), "causal() & padding(%ids)"),
             (lambda s, t, keep: ops.equal(keep + t, 0), "causal() & padding(%ids)"),
-            (lambda s, t, keep: ops.equal(t + keep, 1), "bias(%)"),
+            (lambda s, t, keep: ops.equal(t + keep, 1), "dense(%) & causal()"),
             (
                 lambda s, t, keep: ops.equal(t + s.ids("f32", s.b, 1, 1, s.n, name="f"), 0),
-                "bias(%)",
+                "dense(%) & causal()",
             ),
-            (lambda s, t, keep: lt(t + keep, 0), "bias(%)"),
-            (lambda s, t, keep: ops.equal(t * keep, 0), "bias(%)"),
-            (lambda s, t, keep: ops.equal(keep + s.added(lt(s.q, s.k)), 0), "bias(%)"),
-            (lambda s, t, keep: ops.equal(s.ids("f32", s.b, 1, 1, s.n, name="f"), 0), "bias(%)"),
-            (lambda s, t, keep: s.ids("bool", s.b, 1, 1, s.n, name="c"), "bias(%)"),
+            (lambda s, t, keep: lt(t + keep, 0), "dense(%) & causal()"),
+            (lambda s, t, keep: ops.equal(t * keep, 0), "dense(%) & causal()"),
+            (lambda s, t, keep: ops.equal(keep + s.added(lt(s.q, s.k)), 0), "dense(%) & causal()"),
+            (
+                lambda s, t, keep: ops.equal(s.ids("f32", s.b, 1, 1, s.n, name="f"), 0),
+                "dense(%) & causal()",
+            ),
+            (lambda s, t, keep: s.ids("bool", s.b, 1, 1, s.n, name="c"), "dense(%) & causal()"),
         )
     ],
     (
@@ -170,7 +181,7 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
             s.scores
             + padded(s, lambda s, t, keep: ops.equal(t + keep, 0), s.ids("f32", s.n, s.n, name="t"))
         ),
-        "bias(%)",
+        "dense(%) & bias(%t)",
     ),
 ]
 
