@@ -132,7 +132,8 @@ class Reader:
         if node is not None:
             if node.op == "logical_and":
                 return joined([m for v in node.inputs for m in self._parts(v, scores)])
-            if node.op == "full" and node.attrs["value"] == _TRUE:
+            known = affine(node.output, self.producer)
+            if known is not None and known.start == _ONE:  # true everywhere
                 return []
             for read in (self._compared, self._shorter, self._prefix, self._segments):
                 found = read(node, scores)

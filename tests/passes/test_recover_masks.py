@@ -262,7 +262,31 @@ SEEN: list[tuple[tuple[Any, ...], Make, str]] = [
     (SQUARE, lambda s: row(s, no(lt(0, s.ids()))), "padding(%)"),
     (SQUARE, lambda s: ops.reshape(s.ids("bool", 1), shape=(1, 1, 1, 1)), "dense(%)"),
     (SQUARE, lambda s: both(lt(s.k, s.q + 1), no(lt(s.k * last(s), 0))), "causal() & dense(%)"),
+    (SQUARE, lambda s: no(lt(by_row(s, s.q), by_row(s, s.k))), "causal()"),
+    (SQUARE, lambda s: no(lt(by_row(s, s.q, 1), by_row(s, s.k))), "causal(offset=1)"),
+    (SQUARE, lambda s: both(lt(s.k, s.q + 1), packed(s, -1)), "causal()"),
+    (SQUARE, lambda s: both(lt(s.k, s.q + 1), packed(s, -2)), "causal() & dense(%)"),
+    (SQUARE, lambda s: both(lt(s.k, s.q + 1), no(packed(s, -1))), "causal() & dense(%)"),
 ]  # fmt: skip
+
+
+def positions(s: Scores) -> Any:
+    """The positions of each in the batch, as exporters repeat them."""
+    return ops.broadcast_to(line(s.n, 1, s.n), shape=(s.b, s.n))
+
+
+def by_row(s: Scores, place: Any, more: int = 0) -> Any:
+    return ops.take_at(positions(s) + more, s.rows, place)
+
+
+def packed(s: Scores, first: int) -> Any:
+    """Whether a query and a key are of one sequence: another begins where positions do not go on,
+    from the `first`, which stands before them."""
+    at = positions(s)
+    whole = ops.concat(ops.full(shape=(s.b, 1), value=first, dtype="i64"), at, axis=1)
+    before = ops.slice_(whole, axis=1, start=0, stop=s.n)
+    groups = ops.cumsum(as_i64(no(ops.equal(at - before, 1))), axis=-1)
+    return ops.equal(*(ops.take_at(groups, s.rows, place) for place in (s.q, s.k)))
 
 
 def last(s: Scores) -> Any:

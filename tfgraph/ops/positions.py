@@ -1,4 +1,5 @@
-"""What integer tensors say about positions: start + the sum of step * index over their axes.
+"""What integer tensors say about positions: start + the sum of step * index over their axes. A bool
+is one only where it is the same everywhere: 0 or 1.
 
 Exporters compute masks from positions: `arange`, reshaped, multiplied, compared. Read as such sums,
 comparisons of them are causal masks and windows, and indices that run along an axis read all of it.
@@ -7,10 +8,11 @@ May import: ir.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfgraph.ir import Dim, Exact, Value, as_dim
+from tfgraph.ir import Dim, DType, Exact, Value, as_dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,7 +51,7 @@ def affine(value: Operand, producer: Mapping[Value, Node], depth: int = 60) -> A
     if isinstance(value, Exact):
         return Affine(as_dim(int(value.factor)), ()) if value.is_integer else None
     node = producer.get(value) if isinstance(value, Value) else None
-    if node is None or not depth or not node.output.type.dtype.is_int:
+    if node is None or not depth or node.output.type.dtype.is_float:
         return None
     whole = _part(node, producer)
     if whole is not None:
@@ -72,7 +74,17 @@ def affine(value: Operand, producer: Mapping[Value, Node], depth: int = 60) -> A
             assert isinstance(perm, tuple)
             return Affine(x.start, tuple(x.steps[int(p)] for p in perm))  # type: ignore[arg-type]
         case (("broadcast_to" | "cast"), Affine()):
-            return x.aligned(node.output.type.rank)
+            return None if _tells_zero(node) else x.aligned(node.output.type.rank)
+        case "concat", Affine():
+            return _joined([part for part in operands if part is not None], node)
+        case "take_at", Affine():
+            return _looked_up(x, [index for index in operands[1:] if index is not None])
+        case "cumsum", Affine():
+            return x if x.is_const and not x.start.terms else None
+        case "equal", Affine():
+            return _same(x, operands[1])
+        case "logical_not", Affine():
+            return Affine(_ONE - x.start, x.steps)
         case "slice", Affine():
             axis, start = node.attrs["axis"], node.attrs["start"]
             assert isinstance(axis, int)
@@ -104,6 +116,47 @@ def _part(node: Node, producer: Mapping[Value, Node]) -> Value | None:
             return part
         start = start + part.type.shape[axis]
     return None
+
+
+def _tells_zero(node: Node) -> bool:
+    """Whether a node makes bools of integers."""
+    return node.output.type.dtype == DType.bool_ != node.inputs[0].type.dtype
+
+
+def _joined(parts: Sequence[Affine], node: Node) -> Affine | None:
+    """Runs of which each goes on where the one before it ends."""
+    axis = node.attrs["axis"]
+    assert isinstance(axis, int)
+    sizes = [value.type.shape[axis] for value in node.inputs]
+    steps = next((p.steps for p, size in zip(parts, sizes, strict=True) if size != _ONE), None)
+    if steps is None:
+        return None
+    start = parts[0].start
+    for part, size in zip(parts, sizes, strict=True):
+        own = list(part.steps)
+        if size == _ONE:  # a single element does not say how it goes on
+            own[axis] = steps[axis]
+        if (part.start, tuple(own)) != (start, steps):
+            return None
+        start = start + steps[axis] * size
+    return Affine(parts[0].start, steps)
+
+
+def _looked_up(x: Affine, indices: Sequence[Affine]) -> Affine:
+    """The elements at indices, which lie within: elsewhere there is no value."""
+    found = Affine(x.start, ())
+    for index, step in zip(indices, x.steps, strict=False):
+        part = Affine(index.start * step, tuple(s * step for s in index.steps))
+        found = found.combined(part, operator.add)
+    return Affine(found.start, found.steps + x.steps[len(indices) :])
+
+
+def _same(a: Affine, b: Affine | None) -> Affine | None:
+    """1, where two are equal everywhere."""
+    gap = None if b is None else a.combined(b, operator.sub)
+    if gap is None or gap.start.terms or not gap.is_const:
+        return None
+    return Affine(_ONE, gap.steps)
 
 
 def _arithmetic(op: str, a: Affine, b: Affine | None) -> Affine | None:
