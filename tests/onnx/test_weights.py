@@ -70,6 +70,10 @@ def ops_of(tmp_path: Path, constant: Any, op: str = "Add") -> tuple[Graph, list[
     return graph, [n.op for n in graph.nodes]
 
 
+SEEN = np.tri(5, dtype=bool)
+BIAS = np.random.default_rng(1).standard_normal((2, 5, 5)).astype(np.float32)
+LEAST = np.finfo(np.float32).min
+
 FORMULAS = {
     "one number": (np.full((1, 3, 4), 2.5, np.float32), "full add"),
     "positions": (np.arange(70).reshape(1, 70), "iota reshape add"),
@@ -126,9 +130,46 @@ def test_tables_of_two_equal_halves(tmp_path: Path, axis: int) -> None:
     assert found[-1] == "add"
 
 
+@pytest.mark.parametrize(
+    ("seen", "least", "ops"),
+    [
+        (SEEN, LEAST, "add less full where add"),
+        (SEEN, -1e4, "add less full where add"),
+        (SEEN.T, LEAST, "add less full where add"),
+        (SEEN, -np.inf, "add less mask add"),
+        (SEEN & SEEN.T, -np.inf, "add less add less logical_and mask add"),
+    ],
+)
+def test_biases_with_a_least_number_outside_of_a_band(
+    tmp_path: Path, seen: Any, least: float, ops: str
+) -> None:
+    """The bias is a parameter, and 0 there."""
+    constant = np.where(seen, BIAS, np.float32(least))
+    _, found = ops_of(tmp_path, constant)
+    assert [op for op in found if op not in ("iota", "reshape")] == ops.split()
+    _, weights = import_onnx(tmp_path / "m.onnx")
+    assert list(weights) == ["c"]
+    np.testing.assert_array_equal(weights["c"], np.where(seen, BIAS, 0))
+
+
+def test_zeros_with_minus_infinity_outside_of_a_band(tmp_path: Path) -> None:
+    zeros = np.where(SEEN, 0, -np.inf).astype(np.float32)
+    graph, found = ops_of(tmp_path, zeros[None])
+    assert found[-2:] == ["mask", "add"]
+    assert not graph.params
+
+
 NO_FORMULAS = {
     "noise": WEIGHT[None],
-    "minus infinity": np.where(np.tri(5), 0, -np.inf).astype(np.float32)[None],
+    "minus infinity alone": np.full((1, 5, 5), -np.inf, np.float32),
+    "numbers that hide nothing": np.where(SEEN, BIAS, -9999).astype(np.float32),
+    "one that is hidden inside": np.where(SEEN ^ np.eye(5, k=-2, dtype=bool), BIAS, LEAST),
+    "other rows hidden in another head": np.where(
+        [SEEN, SEEN ^ np.eye(5, dtype=bool)], BIAS, LEAST
+    ),
+    "two least numbers": np.where(SEEN, BIAS, [[LEAST]] * 3 + [[-np.inf], [LEAST]]).astype(
+        np.float32
+    ),
     "not a number": np.full((1, 2, 3), np.nan, np.float32),
     "minus zero": np.full((1, 2, 3), -0.0, np.float32),
     "few numbers": np.array([0, 0, 1, 1]),

@@ -2,7 +2,8 @@
 
 A graph's text holds no bytes, so a mask or a range of positions that is stored as elements would be
 a weight of which nothing is known. One repeated number becomes `full`, positions become `iota`, a
-band becomes comparisons of positions. All of these are exact. May import: known, ops, ir.
+band becomes comparisons of positions; a band of any numbers, with one that hides scores elsewhere,
+becomes a choice by such comparisons, or a mask. All of these are exact. May import: known, ops, ir.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import numpy as np
 
 from tfgraph import ops
 from tfgraph.ir import DType
+from tfgraph.ir.mask import dense
 from tfgraph.onnx.known import shortest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tfgraph.ir import ExactLike
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 LARGEST = 2**24
 """Elements of the largest tensor that is looked at."""
+HIDES = -1e4
+"""Numbers up to this one hide scores they are added to, as `recover-masks` reads them."""
 _FEW = 64
 _MOST_COLUMNS = 8
 
@@ -128,6 +132,25 @@ def _band(array: NDArray, dtype: DType) -> Any:
         near = ops.reshape(near, shape=(*[1] * (array.ndim - 2), *matrix.shape))
         return near if array.size == matrix.size else ops.broadcast_to(near, shape=array.shape)
     return None
+
+
+def banded(array: NDArray, dtype: DType, rest: Callable[[NDArray], Any]) -> Any:
+    """What hides scores outside of a band over the last two axes and does not inside, as a bias and
+    a causal mask that were added up; None for others. `rest` makes the value of what is inside,
+    given where [query, key] is outside. Two corners tell apart what is none."""
+    if array.ndim < 2 or array.size > LARGEST:
+        return None
+    matrix = array.reshape(-1, *array.shape[-2:])[0]
+    least = min(matrix[0, -1], matrix[-1, 0])
+    hidden = matrix == least if least <= HIDES else None
+    if hidden is None or hidden.all() or ((array == least) != hidden).any():
+        return None
+    near = _near(~hidden)
+    if near is None:
+        return None
+    if np.isneginf(float(least)):  # which the IR has in masks alone
+        return ops.mask(rest(hidden), dense(near))
+    return ops.where(near, rest(hidden), _full((), least, dtype))
 
 
 def _near(allowed: NDArray) -> Any:

@@ -3,7 +3,7 @@
 Every node is translated by itself; nothing is recovered, which is what the passes `recover-*` do.
 Shapes are computed while the nodes are read, so that none of their arithmetic is left. Where two
 sizes that the file calls differently must be equal, they become one, and the import begins anew.
-May import: file, site, registry, ranges, dims, ops, ir, errors.
+May import: file, site, registry, ranges, constants, dims, ops, ir, errors.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tfgraph import ops
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Dim, Fill, Graph, Value, as_dim
 from tfgraph.ir.legal import LONGEST_NAME, NOT_INPUTS
+from tfgraph.onnx.constants import banded
 from tfgraph.onnx.dims import AtMost, Equal, Sizes
 from tfgraph.onnx.file import DOMAINS, File, Stored, Weights, element_type, read_file
 from tfgraph.onnx.known import Known, shortest
@@ -198,8 +199,9 @@ class Importer:
                 made = self._param(x)
             elif not x.dtype.is_float or len(x.shape) != 1 or x.shape[0] == 1:
                 made = literal(x.read(), x.dtype)
-            if made is None:
-                made = self._repeated(x)
+            if made is None and x.dtype.is_float:
+                made = self._banded(x)
+                made = self._repeated(x) if made is None else made
             self._params[x.name] = self._param(x) if made is None else made
         return self._params[x.name]
 
@@ -242,10 +244,23 @@ class Importer:
         self._param_values.add(param.value)
         return param
 
+    def _banded(self, x: Stored) -> Any:
+        """A bias with a least number outside of a band: made of a bias that is 0 there."""
+
+        def rest(hidden: NDArray) -> Any:
+            def read() -> NDArray:
+                array = x.read()
+                return np.where(hidden, array.dtype.type(0), array)
+
+            made = literal(read(), x.dtype)
+            return self._param(replace(x, read=read)) if made is None else made
+
+        return banded(x.read(), x.dtype, rest)
+
     def _repeated(self, x: Stored) -> Any:
         """A table of two equal halves, or of equal pairs, as cosines of rotary positions are: made
         of a table of one half."""
-        if not x.dtype.is_float or len(x.shape) < 2 or x.shape[-1] % 2 or not x.size:
+        if len(x.shape) < 2 or x.shape[-1] % 2 or not x.size:
             return None
         shape = (*x.shape[:-1], x.shape[-1] // 2)
         halves, pairs = (*shape[:-1], 2, shape[-1]), (*shape, 2)
