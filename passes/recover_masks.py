@@ -25,6 +25,7 @@ from tfgraph.passes.read_biases import read_bias
 from tfgraph.passes.read_masks import Reader, opposite
 from tfgraph.passes.rewrite import Rewrites, apply_rules
 from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.unread import unread
 from tfgraph.passes.windows import whole
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def structure_of_attention(q: Any, k: Any, v: Any, m: Mask, node: Node, match: M
 
 
 def _parts(m: Mask, scores: TensorType, match: Match) -> list[Mask]:
-    """The masks that are understood, in order. Raises NoMatch where they are no others."""
+    """The masks that are understood, in order. Raises NoMatch where they are no others: with the
+    reason, where some have no structure."""
     reader = Reader(match.makers)
     parts: list[Mask] = []
     for part in m.parts:
@@ -115,7 +117,7 @@ def _parts(m: Mask, scores: TensorType, match: Match) -> list[Mask]:
         parts += known
     parts = _ordered(parts)
     if [*map(str, parts)] == [*map(str, m.parts)]:
-        raise NoMatch
+        raise NoMatch(unread(parts, match.graph))
     return parts
 
 

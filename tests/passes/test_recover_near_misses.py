@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -95,6 +96,53 @@ def test_constants_of_activations_are_read_within_two_ulp(dtype: str, ulp: float
     (report,) = reports_of(g.build(), "recover-activations")
     assert report.applied == {"quick-gelu": 2}
     assert [d.rule for d in report.declined] == ["quick-gelu"] * 2
+
+
+DENSE = "dense(%{}) has no structure that is known: "
+BIAS = "bias(%{}) is no slopes and no buckets of distances: "
+CONSTANT, COMPUTED = "its elements are constants", "it is computed from "
+
+
+@pytest.mark.parametrize(
+    ("mask", "reasons"),
+    [
+        (lambda g: masks.padding(g.input("ids", "i64", "batch", "seq")), ()),
+        (lambda g: masks.bias(g.param("t", "f32", "seq", "seq")), (BIAS + CONSTANT,)),
+        (lambda g: masks.dense(ops.less(rows(), columns())), (DENSE + CONSTANT,)),
+        (lambda g: masks.bias(-given(g, "t")), (BIAS + COMPUTED + "%t",)),
+        (lambda g: masks.bias(ops.softmax(given(g, "t"))), (BIAS + COMPUTED + "%2",)),
+        (
+            lambda g: masks.bias(
+                ops.abs_(given(g, "w") + given(g, "x")) * (given(g, "y") + given(g, "z"))
+            ),
+            (BIAS + COMPUTED + "%y, %z, %w, ...",),
+        ),
+        (
+            lambda g: masks.dense(given(g, "c", "bool")) & masks.bias(given(g, "t")),
+            (DENSE + COMPUTED + "%c", BIAS + COMPUTED + "%t"),
+        ),
+    ],
+)
+def test_why_a_mask_keeps_no_structure(mask: Any, reasons: tuple[str, ...]) -> None:
+    with tfgraph.graph("g") as g:
+        g.output("y", ops.softmax(ops.mask(scores(g), mask(g))))
+    (report,) = reports_of(g.build(), "recover-masks")
+    found = [d.reason for d in report.declined if d.rule == "structure"]
+    assert [re.sub(r"\(%\w+\)", "(%{})", reason) for reason in found] == (
+        ["; ".join(reasons)] if reasons else []
+    )
+
+
+def given(g: Any, name: str, dtype: str = "f32") -> Any:
+    return g.input(name, dtype, "seq", "seq")
+
+
+def rows() -> Any:
+    return line("seq", "seq", 1)
+
+
+def columns() -> Any:
+    return line("seq", 1, "seq")
 
 
 def test_what_hides_is_read_with_what_is_added_behind_it() -> None:
