@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def graph_of(name: str) -> Any:
     """Attention of one sequence under one mask."""
     with ops.graph("attention") as g:
         q, k, v = (g.input(n, "f32", "batch", "seq", HEADS * SIZE) for n in "qkv")
-        m = {
+        make: dict[str, Callable[[], Any]] = {
             "none": lambda: None,
             "causal": causal,
             "window of 128": lambda: window(128, 0),
@@ -36,13 +37,22 @@ def graph_of(name: str) -> Any:
             "4 segments": lambda: segments(g.input("ids", "i64", "batch", "seq")),
             "causal, alibi": lambda: causal() & alibi(g.input("slopes", "f32", HEADS)),
             "causal, relative": lambda: causal() & relative(g.input("table", "f32", 32, HEADS)),
-        }[name]()
-        y = ops.attention(q, k, v, m, heads=HEADS, kv_heads=HEADS, scale=rsqrt(SIZE))
+        }
+        y: Any = ops.attention(
+            q, k, v, make[name](), heads=HEADS, kv_heads=HEADS, scale=rsqrt(SIZE)
+        )
         g.output("y", y)
     return g.build()
 
 
-MASKS = ("none", "causal", "window of 128", "half padding", "half lengths", "prefix of 1/4")
+MASKS: tuple[str, ...] = (
+    "none",
+    "causal",
+    "window of 128",
+    "half padding",
+    "half lengths",
+    "prefix of 1/4",
+)
 MASKS += ("4 segments", "causal, alibi", "causal, relative")
 
 

@@ -78,18 +78,24 @@ def _name(node: onnx.NodeProto) -> str:
     return node.op_type if node.domain in ("", "ai.onnx") else f"{node.domain}.{node.op_type}"
 
 
+def model_of(case: TestCase) -> onnx.ModelProto:
+    """The model of a case, which all of ONNX's have."""
+    assert case.model is not None
+    return case.model
+
+
 def operator_of(case: TestCase) -> str:
     """The operator that a case is about; cases of several nodes are those of an expanded one."""
-    nodes = case.model.graph.node  # type: ignore[union-attr]
+    nodes = model_of(case).graph.node
     return nodes[0].op_type if len(nodes) == 1 and "_expanded" not in case.name else "(expanded)"
 
 
 def outcome(case: TestCase, folder: Path) -> Outcome:
     """Import and run a case on NumPy."""
     operator, path = operator_of(case), folder / "case.onnx"
-    onnx.save(case.model, str(path))
+    onnx.save(model_of(case), str(path))
     for inputs, outputs in case.data_sets or ():
-        names = [i.name for i in case.model.graph.input]  # type: ignore[union-attr]
+        names = [i.name for i in model_of(case).graph.input]
         arrays = dict(zip(names, map(_array, inputs), strict=True))
         given = {n: a for n, a in arrays.items() if n in _given(case) or not np.asarray(a).size}
         try:
@@ -114,8 +120,8 @@ def _array(value: Any) -> Any:
 def _given(case: TestCase) -> set[str]:
     """Inputs that say shapes, by the names that the operators' signatures give them."""
     found: set[str] = set()
-    opset = max(o.version for o in case.model.opset_import)  # type: ignore[union-attr]
-    for node in case.model.graph.node:  # type: ignore[union-attr]
+    opset = max(o.version for o in model_of(case).opset_import)
+    for node in model_of(case).graph.node:
         formal = onnx.defs.get_schema(node.op_type, opset, node.domain).inputs
         for name, parameter in zip(node.input, formal, strict=False):
             says = parameter.name in SHAPES or node.op_type == "ConstantOfShape"
@@ -154,8 +160,8 @@ def main() -> int:
             print(f"{name:24} {count['pass']:4}  {count['fail']:4}  {count['outside']:7}")
         outside = Counter((o.operator, o.reason) for o in found if o.kind == "outside")
         print("\noutside:")
-        for (name, reason), count in sorted(outside.items()):
-            print(f"  {name}: {count} of {reason}")
+        for (name, reason), times in sorted(outside.items()):
+            print(f"  {name}: {times} of {reason}")
     for o in failed:
         print(f"{o.name}: {o.reason}")
     total = Counter(o.kind for o in found)

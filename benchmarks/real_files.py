@@ -118,7 +118,8 @@ def minilm(folders: Sequence[Path], backend: str) -> Figure:
     itself."""
     quantized, checkpoint = the_file(folders[0], "model.onnx"), the_file(folders[1], "vocab.txt")
     ids, mask = batch(checkpoint.parent / "tokenizer.json")
-    given = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+    given: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+    given["token_type_ids"] = np.zeros_like(ids)
     exact = tfgraph.compile(checkpoint.parent, target=backend)(**given)["last_hidden_state"]
     found = tfgraph.compile(quantized, target=backend)(**given)["last_hidden_state"]
     cosines = (pooled(exact, mask) * pooled(found, mask)).sum(axis=1)
@@ -157,7 +158,7 @@ def cassette(folders: Sequence[Path], backend: str) -> Figure:
     model = tfgraph.compile(folder, target=backend)
     logits = model(input_ids=ids, attention_mask=np.ones_like(ids), token_type_ids=ids * 0)
     weights = np.log1p(np.maximum(logits["logits"][0], 0)).max(axis=0)
-    top = [tokenizer.id_to_token(int(i)) for i in np.argsort(-weights)[:AMONG]]
+    top = [str(tokenizer.id_to_token(int(i))) for i in np.argsort(-weights)[:AMONG]]
     return Figure(f"top terms {', '.join(top)}", set(top) >= TERMS)
 
 
@@ -173,7 +174,8 @@ def flan_t5(folders: Sequence[Path], backend: str) -> Figure:
     ids = np.array([tokenizer.encode(QUESTION).ids], np.int64)
     encode, decode = (tfgraph.compile(p, target=backend) for p in (encoder, decoder))
     hidden = encode(input_ids=ids, attention_mask=np.ones_like(ids))["last_hidden_state"]
-    given = {"encoder_hidden_states": hidden, "encoder_attention_mask": np.ones_like(ids)}
+    given: dict[str, Any] = {"encoder_hidden_states": hidden}
+    given["encoder_attention_mask"] = np.ones_like(ids)
     tokens = [0]  # T5 starts with its padding
     while tokens[-1] != 1 and len(tokens) < 32:
         logits = decode(input_ids=np.array([tokens], np.int64), **given)["logits"]
@@ -203,7 +205,8 @@ def pooled(hidden: NDArray, mask: NDArray) -> NDArray:
     """The mean over the tokens, of length 1: [batch, width]."""
     real = mask[..., None]
     mean = (hidden * real).sum(axis=1) / real.sum(axis=1)
-    return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    unit: NDArray = mean / np.linalg.norm(mean, axis=1, keepdims=True)
+    return unit
 
 
 Check = Callable[[Sequence[Path], str], Figure]

@@ -193,7 +193,15 @@ def to_json(result: Result, sides: list[str]) -> dict[str, Any]:
 
 def table(results: list[dict[str, Any]]) -> str:
     """The results in Markdown."""
-    names = ("workload", "side", "ms (quartiles)", "least ms", "rate", "of limit", "CPU ms")
+    names: tuple[str, ...] = (
+        "workload",
+        "side",
+        "ms (quartiles)",
+        "least ms",
+        "rate",
+        "of limit",
+        "CPU ms",
+    )
     names += ("cores", "peak MiB", "of weights", "time / tfgraph's")
     lines = [_row(*names), _row(*["---"] * len(names))]
     for result in results:

@@ -96,7 +96,7 @@ def limit_side(folder: Path, workload: Workload, threads: int) -> Forward:
     return forward
 
 
-SIDES = {
+SIDES: dict[str, Callable[[Path, Workload, int], Forward]] = {
     "numpy": numpy_side,
     "numpy-plain": partial(numpy_side, plain=True),
     "tfgraph": tfgraph_side,

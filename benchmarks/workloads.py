@@ -87,8 +87,8 @@ class Workload:
 
 
 def _workloads() -> dict[str, Workload]:
-    bert = {"layers": 12, "width": 768, "heads": 12, "ffn": 3072}
-    minilm = {"layers": 6, "width": 384, "heads": 12, "ffn": 1536}
+    bert: dict[str, Any] = {"layers": 12, "width": 768, "heads": 12, "ffn": 3072}
+    minilm: dict[str, Any] = {"layers": 6, "width": 384, "heads": 12, "ffn": 1536}
     listed = (
         Workload("bert-base", 1, 128, **bert),
         Workload("minilm", 1, 16, **minilm),
