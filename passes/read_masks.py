@@ -65,8 +65,8 @@ class Reader:
         """The masks that an added tensor is, if it is a bias where a score counts and a sentinel
         elsewhere."""
         node = self.bare(value)
-        if node is None or node.op != "where" or node.output.type != value.type:
-            return None  # a bias keeps its axes
+        if node is None or node.op != "where":
+            return None
         condition, yes, no = node.inputs
         if self.hides(yes) == self.hides(no):  # where both do, nothing is allowed more than another
             return None

@@ -31,6 +31,17 @@ MADE: list[tuple[tuple[Any, ...], Make, str]] = [
         lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(1)),
         "dense(%) & bias(%)",
     ),
+    (
+        SQUARE,
+        lambda s: (
+            s.scores
+            + ops.broadcast_to(
+                ops.where(keys(s), s.ids("f32", s.n, s.n, name="t"), number(HIDDEN)),
+                shape=(s.b, 2, s.n, s.n),
+            )
+        ),
+        "padding(%ids) & bias(%t)",
+    ),
     (SQUARE, lambda s: s.scores + ops.where(keys(s), number(HIDDEN), number(HIDDEN)), "bias(%)"),
     (SQUARE, lambda s: s.scores + ops.full(shape=(s.n, s.n), value=0), ""),
     (SQUARE, lambda s: s.scores + (1 - as_floats(keys(s, "i64"))) * -10000, "padding(%ids)"),
