@@ -12,9 +12,11 @@ import pytest
 from helpers.onnx_files import node, save
 
 import tfgraph
-from tfgraph.ir import Graph
+from tfgraph.ir import Graph, Mask
+from tfgraph.ir.mask import Alibi, Causal
 from tfgraph.onnx import import_onnx
 from tfgraph.onnx.wire import skim
+from tfgraph.passes import parse_pipeline, run_pipeline
 
 X = {"x": ("f32", [3, 4])}
 WEIGHT = np.random.default_rng(0).standard_normal((4, 5)).astype(np.float32)
@@ -73,6 +75,8 @@ def ops_of(tmp_path: Path, constant: Any, op: str = "Add") -> tuple[Graph, list[
 SEEN = np.tri(5, dtype=bool)
 BIAS = np.random.default_rng(1).standard_normal((2, 5, 5)).astype(np.float32)
 LEAST = np.finfo(np.float32).min
+FAR = (np.arange(5) - np.arange(5)[:, None]).astype(np.float32)
+ALIBI = np.array([0.5, 0.3], np.float32)[:, None, None] * FAR
 
 FORMULAS = {
     "one number": (np.full((1, 3, 4), 2.5, np.float32), "full add"),
@@ -152,6 +156,23 @@ def test_biases_with_a_least_number_outside_of_a_band(
     np.testing.assert_array_equal(weights["c"], np.where(seen, BIAS, 0))
 
 
+@pytest.mark.parametrize("least", [None, LEAST, -np.inf])
+@pytest.mark.parametrize("shape", [(2, 5, 5), (1, 2, 5, 5)])
+def test_slopes_times_distances(tmp_path: Path, shape: tuple[int, ...], least: Any) -> None:
+    """ALiBi: the slopes are the parameter, and the mask that was added is one again."""
+    whole = ALIBI if least is None else np.where(SEEN, ALIBI, np.float32(least))
+    inputs = {n: ("f32", ["b", 2, 5, 3]) for n in "qk"}
+    nodes = [node("Transpose", "k", "t", perm=[0, 1, 3, 2]), node("MatMul", "q t", "s")]
+    nodes += [node("Add", "s c", "a"), node("Softmax", "a", "y", axis=-1)]
+    stored = {"c": whole.reshape(shape)}
+    graph, weights = import_onnx(save(tmp_path / "m.onnx", nodes, inputs, ["y"], stored))
+    np.testing.assert_array_equal(weights["c"], np.float32([[[0.5]], [[0.3]]]))
+    graph, _ = run_pipeline(graph, parse_pipeline("recover-masks"))
+    (mask,) = [o for n in graph.nodes for o in n.operands if isinstance(o, Mask)]
+    assert [type(part) for part in mask.parts] == [Causal] * (least is not None) + [Alibi]
+    ops_of(tmp_path, whole.reshape(shape))
+
+
 def test_zeros_with_minus_infinity_outside_of_a_band(tmp_path: Path) -> None:
     zeros = np.where(SEEN, 0, -np.inf).astype(np.float32)
     graph, found = ops_of(tmp_path, zeros[None])
@@ -162,6 +183,12 @@ def test_zeros_with_minus_infinity_outside_of_a_band(tmp_path: Path) -> None:
 NO_FORMULAS = {
     "noise": WEIGHT[None],
     "minus infinity alone": np.full((1, 5, 5), -np.inf, np.float32),
+    "slopes but for the last": ALIBI + np.float32(1e-6) * (FAR == -4),
+    "slopes of -0": np.where(FAR == 0, np.float32(-0.0), ALIBI),
+    "slopes of a batch": np.stack([ALIBI, ALIBI * 2]),
+    "distances of fewer queries": ALIBI[:, 1:],
+    "one distance": np.array([[[0]], [[1]]], np.float32),
+    "slopes alone": ALIBI[0],
     "numbers that hide nothing": np.where(SEEN, BIAS, -9999).astype(np.float32),
     "one that is hidden inside": np.where(SEEN ^ np.eye(5, k=-2, dtype=bool), BIAS, LEAST),
     "other rows hidden in another head": np.where(

@@ -2,8 +2,7 @@
 
 A graph's text holds no bytes, so a mask or a range of positions that is stored as elements would be
 a weight of which nothing is known. One repeated number becomes `full`, positions become `iota`, a
-band becomes comparisons of positions; a band of any numbers, with one that hides scores elsewhere,
-becomes a choice by such comparisons, or a mask. All of these are exact. May import: known, ops, ir.
+band becomes comparisons of positions. All of these are exact. May import: known, ops, ir.
 """
 
 from __future__ import annotations
@@ -14,11 +13,10 @@ import numpy as np
 
 from tfgraph import ops
 from tfgraph.ir import DType
-from tfgraph.ir.mask import dense
 from tfgraph.onnx.known import shortest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from tfgraph.ir import ExactLike
 
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
 
 LARGEST = 2**24
 """Elements of the largest tensor that is looked at."""
-HIDES = -1e4
-"""Numbers up to this one hide scores they are added to, as `recover-masks` reads them."""
 _FEW = 64
 _MOST_COLUMNS = 8
 
@@ -43,7 +39,7 @@ def formula(array: NDArray, dtype: DType) -> Any:
     if _is_exact(first) and (flat[:_FEW] == first).all() and (flat == first).all():
         return _full(array.shape, first, dtype)
     if dtype in (DType.int64, DType.int32):
-        found = _positions(array, dtype) if array.ndim else None
+        found = positions(array, dtype) if array.ndim else None
         return found if found is not None or not array.ndim else _stacked(array, dtype)
     return _band(array, dtype)
 
@@ -61,7 +57,7 @@ def _full(shape: Sequence[int], number: Any, dtype: DType) -> Any:
     return ops.full(shape=tuple(shape), value=_number(number, dtype), dtype=dtype)
 
 
-def _positions(array: NDArray, dtype: DType) -> Any:
+def positions(array: NDArray, dtype: DType) -> Any:
     """start + the sum of step * index over the axes."""
     whole = array.astype(object)  # no overflow
     start = int(whole.reshape(-1)[0])
@@ -103,7 +99,7 @@ def _stacked(array: NDArray, dtype: DType) -> Any:
     """Positions side by side along the last axis, as indices of several axes are."""
     if array.ndim < 2 or not 1 < array.shape[-1] <= _MOST_COLUMNS:
         return None
-    parts = [_positions(array[..., i : i + 1], dtype) for i in range(array.shape[-1])]
+    parts = [positions(array[..., i : i + 1], dtype) for i in range(array.shape[-1])]
     return None if any(p is None for p in parts) else ops.concat(*parts, axis=-1)
 
 
@@ -118,7 +114,7 @@ def _band(array: NDArray, dtype: DType) -> Any:
         return None
     for inside, outside in (numbers[::-1], numbers):
         allowed = matrix == inside
-        near: Any = _near(allowed) if (allowed | (matrix == outside)).all() else None
+        near: Any = near_diagonal(allowed) if (allowed | (matrix == outside)).all() else None
         if near is None:
             continue
         if dtype == DType.bool_:
@@ -134,26 +130,7 @@ def _band(array: NDArray, dtype: DType) -> Any:
     return None
 
 
-def banded(array: NDArray, dtype: DType, rest: Callable[[NDArray], Any]) -> Any:
-    """What hides scores outside of a band over the last two axes and does not inside, as a bias and
-    a causal mask that were added up; None for others. `rest` makes the value of what is inside,
-    given where [query, key] is outside. Two corners tell apart what is none."""
-    if array.ndim < 2 or array.size > LARGEST:
-        return None
-    matrix = array.reshape(-1, *array.shape[-2:])[0]
-    least = min(matrix[0, -1], matrix[-1, 0])
-    hidden = matrix == least if least <= HIDES else None
-    if hidden is None or hidden.all() or ((array == least) != hidden).any():
-        return None
-    near = _near(~hidden)
-    if near is None:
-        return None
-    if np.isneginf(float(least)):  # which the IR has in masks alone
-        return ops.mask(rest(hidden), dense(near))
-    return ops.where(near, rest(hidden), _full((), least, dtype))
-
-
-def _near(allowed: NDArray) -> Any:
+def near_diagonal(allowed: NDArray) -> Any:
     """The comparisons of positions that a band is; None if it is none."""
     rows, columns = allowed.shape
     gaps = np.array(range(columns)) - np.array(range(rows))[:, None]

@@ -3,7 +3,7 @@
 Every node is translated by itself; nothing is recovered, which is what the passes `recover-*` do.
 Shapes are computed while the nodes are read, so that none of their arithmetic is left. Where two
 sizes that the file calls differently must be equal, they become one, and the import begins anew.
-May import: file, site, registry, ranges, constants, dims, ops, ir, errors.
+May import: file, parts, site, registry, ranges, dims, ops, ir, errors.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tfgraph import ops
 from tfgraph.errors import Location, TfgraphError, nearest
 from tfgraph.ir import Dim, Fill, Graph, Value, as_dim
 from tfgraph.ir.legal import LONGEST_NAME, NOT_INPUTS
-from tfgraph.onnx.constants import banded
 from tfgraph.onnx.dims import AtMost, Equal, Sizes
 from tfgraph.onnx.file import DOMAINS, File, Stored, Weights, element_type, read_file
 from tfgraph.onnx.known import Known, shortest
 from tfgraph.onnx.order import in_order
+from tfgraph.onnx.parts import of_parts
 from tfgraph.onnx.ranges import limited, pruned
 from tfgraph.onnx.registry import Translator, find_translator, operators
 from tfgraph.onnx.site import Site, Tensor, array_of, elements, literal, small
@@ -34,7 +34,7 @@ from tfgraph.ops import Traced
 from tfgraph.ops.floats import numpy_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Generator, Mapping
 
     from tfgraph.ir import Node
 
@@ -200,8 +200,7 @@ class Importer:
             elif not x.dtype.is_float or len(x.shape) != 1 or x.shape[0] == 1:
                 made = literal(x.read(), x.dtype)
             if made is None and x.dtype.is_float:
-                made = self._banded(x)
-                made = self._repeated(x) if made is None else made
+                made = of_parts(x, self._param)
             self._params[x.name] = self._param(x) if made is None else made
         return self._params[x.name]
 
@@ -243,35 +242,6 @@ class Importer:
         param = self._builder.param(name, x.dtype, *x.shape, fill=fill)
         self._param_values.add(param.value)
         return param
-
-    def _banded(self, x: Stored) -> Any:
-        """A bias with a least number outside of a band: made of a bias that is 0 there."""
-
-        def rest(hidden: NDArray) -> Any:
-            def read() -> NDArray:
-                array = x.read()
-                return np.where(hidden, array.dtype.type(0), array)
-
-            made = literal(read(), x.dtype)
-            return self._param(replace(x, read=read)) if made is None else made
-
-        return banded(x.read(), x.dtype, rest)
-
-    def _repeated(self, x: Stored) -> Any:
-        """A table of two equal halves, or of equal pairs, as cosines of rotary positions are: made
-        of a table of one half."""
-        if len(x.shape) < 2 or x.shape[-1] % 2 or not x.size:
-            return None
-        shape = (*x.shape[:-1], x.shape[-1] // 2)
-        halves, pairs = (*shape[:-1], 2, shape[-1]), (*shape, 2)
-        if _agree(x.read().reshape(halves), -2):
-            part = self._param(replace(x, shape=shape, read=_first(x, halves, -2)))
-            return ops.concat(part, part, axis=-1)
-        if _agree(x.read().reshape(pairs), -1):
-            part = self._param(replace(x, shape=shape, read=_first(x, pairs, -1)))
-            wide = ops.broadcast_to(ops.reshape(part, shape=(*shape, 1)), shape=pairs)
-            return ops.reshape(wide, shape=x.shape)
-        return None
 
     def _declare_inputs(self) -> None:
         for stored in self.file.stored.values():
@@ -382,18 +352,6 @@ class Importer:
             free = f"{base}_{number}"
         self._taken.add(free)
         return free
-
-
-def _agree(array: NDArray, axis: int) -> bool:
-    """Whether the two slices along an axis are equal; weights differ in their first rows."""
-    first, second = np.moveaxis(array, axis, 0)
-    row = (0,) * (first.ndim - 1)
-    return bool((first[row] == second[row]).all() and (first == second).all())
-
-
-def _first(x: Stored, shape: tuple[int, ...], axis: int) -> Callable[[], NDArray]:
-    """What gives the first slice of a tensor under another shape."""
-    return lambda: np.take(x.read().reshape(shape), 0, axis=axis)
 
 
 def clean(name: str) -> str:
