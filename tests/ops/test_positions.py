@@ -47,6 +47,7 @@ READ: dict[str, tuple[Callable[[Builder], Any], str]] = {
     "bools that are false": (lambda g: ops.logical_not(ops.equal(iota(), iota())), "0 + 0"),
     "bools of no order": (lambda g: ops.equal(iota(), 2), ""),
     "bools that are never equal": (lambda g: ops.equal(iota(), iota() + 1), ""),
+    "bools that are equal at first": (lambda g: ops.equal(iota(), iota() * 2), ""),
     "bools of what is not known": (lambda g: ops.equal(iota(), g.input("x", "i64", N)), ""),
     "true as an integer": (lambda g: ops.cast(ops.equal(iota(), iota()), dtype="i64"), "1 + 0"),
     "an integer as a bool": (lambda g: ops.cast(number(2, N), dtype="bool"), ""),

@@ -69,9 +69,9 @@ def _banded(x: Stored, param: MakeParam) -> Any:
 def _sloped(x: Stored, array: NDArray, param: MakeParam, hidden: NDArray) -> Any:
     """A slope for each head times j - i, in [..., head, query, key], wherever it is not hidden."""
     size = x.shape[-1]
-    if len(x.shape) < 3 or size == 1 or x.shape[-2] != size or x.size != x.shape[-3] * size**2:
+    if len(x.shape) < 3 or size == 1 or x.size != x.shape[-3] * size**2:
         return None
-    if x.size > LARGEST or array.reshape(-1)[0] != 0:
+    if x.size > LARGEST or array.reshape(-1)[0] != 0:  # as weights
         return None
     heads = array.reshape(-1, size, size)
     far = np.array(range(size)) - np.array(range(size))[:, None]
