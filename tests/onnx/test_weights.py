@@ -13,7 +13,7 @@ from helpers.onnx_files import node, save
 
 import tfgraph
 from tfgraph.ir import Graph, Mask
-from tfgraph.ir.mask import Alibi, Causal
+from tfgraph.ir.mask import Alibi, Causal, Relative
 from tfgraph.onnx import import_onnx
 from tfgraph.onnx.wire import skim
 from tfgraph.passes import parse_pipeline, run_pipeline
@@ -76,6 +76,8 @@ SEEN = np.tri(5, dtype=bool)
 BIAS = np.random.default_rng(1).standard_normal((2, 5, 5)).astype(np.float32)
 LEAST = np.finfo(np.float32).min
 FAR = (np.arange(5) - np.arange(5)[:, None]).astype(np.float32)
+DISTANT = np.random.default_rng(2).standard_normal((2, 99)).astype(np.float32)
+FURTHER = np.arange(50) - np.arange(50)[:, None] + 49
 ALIBI = np.array([0.5, 0.3], np.float32)[:, None, None] * FAR
 
 FORMULAS = {
@@ -173,6 +175,50 @@ def test_slopes_times_distances(tmp_path: Path, shape: tuple[int, ...], least: A
     ops_of(tmp_path, whole.reshape(shape))
 
 
+def bucket(distance: int, count: int, most: int, both: bool) -> int:
+    """T5's own formula."""
+    count = count // 2 if both else count
+    start = count if both and distance > 0 else 0
+    far = abs(distance) if both else max(-distance, 0)
+    if far < count // 2:
+        return start + far
+    grown = np.log(far / (count // 2)) / np.log(most / (count // 2)) * (count - count // 2)
+    return start + min(count // 2 + int(grown + 1e-9), count - 1)
+
+
+@pytest.mark.parametrize("least", [None, LEAST, -np.inf])
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize(
+    ("rows", "most", "both", "size"),
+    [(8, 9, True, 9), (8, 12, False, 20), (32, 128, True, 50), (32, 128, False, 50)],
+)
+def test_buckets_of_distances(
+    tmp_path: Path, rows: int, most: int, both: bool, size: int, batch: int, least: Any
+) -> None:
+    """A table is the parameter, as it was, where there are distances for all of its rows."""
+    table = np.random.default_rng(3).standard_normal((rows, 2)).astype(np.float32)
+    seen = np.tri(size, dtype=bool)
+    far = np.arange(size) - np.arange(size)[:, None]
+    index = np.vectorize(lambda d: bucket(int(d), rows, most, both))(far)
+    whole = table[index].transpose(2, 0, 1)
+    whole = whole if least is None else np.where(seen, whole, np.float32(least))
+    whole = np.stack([whole] * batch)
+    graph, _ = ops_of(tmp_path, whole)
+    _, weights = import_onnx(tmp_path / "m.onnx")
+    (found,) = [
+        m
+        for n in graph.nodes
+        for o in n.operands
+        if isinstance(o, Mask)
+        for m in o.parts
+        if isinstance(m, Relative)
+    ]
+    if least is None:
+        used = np.unique(index)
+        assert (int(found.max_distance), found.bidirectional) == (most, both)
+        np.testing.assert_array_equal(weights["c"][used], table[used])
+
+
 def test_zeros_with_minus_infinity_outside_of_a_band(tmp_path: Path) -> None:
     zeros = np.where(SEEN, 0, -np.inf).astype(np.float32)
     graph, found = ops_of(tmp_path, zeros[None])
@@ -183,9 +229,12 @@ def test_zeros_with_minus_infinity_outside_of_a_band(tmp_path: Path) -> None:
 NO_FORMULAS = {
     "noise": WEIGHT[None],
     "minus infinity alone": np.full((1, 5, 5), -np.inf, np.float32),
-    "slopes but for the last": ALIBI + np.float32(1e-6) * (FAR == -4),
-    "slopes of -0": np.where(FAR == 0, np.float32(-0.0), ALIBI),
+    "slopes but for one": ALIBI + np.float32(1e-6) * (FAR == -3) * (np.arange(5) == 1),
+    "slopes with -0": np.where(FAR == 0, np.float32(-0.0), ALIBI),
     "slopes of a batch": np.stack([ALIBI, ALIBI * 2]),
+    "more distances than buckets": DISTANT[:, FURTHER],
+    "a batch of distances": np.stack([DISTANT[:, FURTHER], -DISTANT[:, FURTHER]]),
+    "distances of a small square": DISTANT[:, FURTHER[:3, :3]],
     "distances of fewer queries": ALIBI[:, 1:],
     "one distance": np.array([[[0]], [[1]]], np.float32),
     "slopes alone": ALIBI[0],

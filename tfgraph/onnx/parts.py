@@ -14,7 +14,7 @@ import numpy as np
 
 from tfgraph import ops
 from tfgraph.ir import DType
-from tfgraph.ir.mask import dense
+from tfgraph.ir.mask import bucket_bounds, dense, relative
 from tfgraph.onnx.constants import LARGEST, near_diagonal, positions
 from tfgraph.onnx.site import literal
 
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 HIDES = -1e4
 """Numbers up to this one hide scores they are added to, as `recover-masks` reads them."""
+_USUAL = 128
+"""T5's largest distance."""
+_ROWS = (8, 16, 32, 64)
+"""T5 has 32."""
+_LEAST_SIZE = 4
+"""Smaller squares are of distances by chance, as rotations are."""
 
 
 def of_parts(x: Stored, param: MakeParam) -> Any:
@@ -36,7 +42,7 @@ def of_parts(x: Stored, param: MakeParam) -> Any:
     if len(x.shape) < 2:
         return None
     found = _banded(x, param)
-    found = _sloped(x, x.read(), param, np.zeros((), bool)) if found is None else found
+    found = _of_distances(x, param, None) if found is None else found
     return _repeated(x, param) if found is None else found
 
 
@@ -57,8 +63,8 @@ def _banded(x: Stored, param: MakeParam) -> Any:
         whole = x.read()
         return np.where(hidden, whole.dtype.type(0), whole)
 
-    rest = _sloped(x, array, param, hidden)
-    rest = literal(read(), x.dtype) if rest is None else rest
+    rest = literal(read(), x.dtype)
+    rest = _of_distances(x, param, hidden) if rest is None else rest
     rest = param(replace(x, read=read)) if rest is None else rest
     if np.isneginf(float(least)):  # which the IR has in masks alone
         return ops.mask(rest, dense(shown))
@@ -66,24 +72,71 @@ def _banded(x: Stored, param: MakeParam) -> Any:
     return ops.where(shown, rest, number)
 
 
-def _sloped(x: Stored, array: NDArray, param: MakeParam, hidden: NDArray) -> Any:
-    """A slope for each head times j - i, in [..., head, query, key], wherever it is not hidden."""
+def _of_distances(x: Stored, param: MakeParam, hidden: NDArray | None) -> Any:
+    """Numbers of each head that depend on j - i alone, in [..., head, query, key], wherever they
+    are not hidden: slopes (ALiBi), or a table of buckets (T5)."""
     size = x.shape[-1]
-    if len(x.shape) < 3 or size == 1 or x.size != x.shape[-3] * size**2:
+    if len(x.shape) < 3 or size == 1 or x.shape[-2] != size or x.size > LARGEST:
         return None
-    if x.size > LARGEST or array.reshape(-1)[0] != 0:  # as weights
+    every = x.read().reshape(-1, x.shape[-3], size, size)
+    heads = every[0]
+    if heads[0, 0, 0] != heads[0, 1, 1] or not (every == heads).all():  # as weights
         return None
-    heads = array.reshape(-1, size, size)
+    hidden = np.zeros((size, size), bool) if hidden is None else hidden
     far = np.array(range(size)) - np.array(range(size))[:, None]
     slopes = -heads[:, 1:2, :1]
     with np.errstate(invalid="ignore", over="ignore"):
         product = slopes * far.astype(heads.dtype)
-    same = (heads == product) & (np.signbit(heads) == np.signbit(product))
-    if not (same | hidden).all():
+    if (_same(heads, product) | hidden).all():
+        each = param(replace(x, shape=slopes.shape, read=lambda: slopes))
+        bias = ops.mul(each, ops.cast(positions(far, DType.int64), dtype=x.dtype))
+        return _broadcast(bias, x)
+    line = np.concatenate([heads[:, :0:-1, 0], heads[:, 0]], -1)  # by distance, from 1 - size
+    seen = ~np.concatenate([hidden[:0:-1, 0], hidden[0]])
+    sums = line[:, far + size - 1] + 0  # as a mask adds them, to which -0 is 0
+    if size < _LEAST_SIZE or not (_same(heads, sums) | hidden).all():
         return None
-    each = param(replace(x, shape=slopes.shape, read=lambda: slopes))
-    bias = ops.mul(each, ops.cast(positions(far, DType.int64), dtype=x.dtype))
-    return ops.reshape(bias, shape=x.shape)
+    found = _buckets(line, seen)
+    if found is None:
+        return None
+    table, most, both = found
+    rows = param(replace(x, shape=table.shape, read=lambda: table))
+    zeros = ops.full(shape=heads.shape, value=0, dtype=x.dtype)
+    return _broadcast(ops.mask(zeros, relative(rows, most, bidirectional=both)), x)
+
+
+def _buckets(line: NDArray, seen: NDArray) -> tuple[NDArray, int, bool] | None:
+    """The smallest table [buckets, head] by which T5 gives numbers [head, distance], the largest
+    distance that it tells apart, and whether it tells both directions apart."""
+    last = line.shape[-1] // 2
+    distances = np.array(range(-last, last + 1))[seen]
+    numbers = line[:, seen].T
+    if not np.isfinite(numbers.astype(np.float64)).all():
+        return None
+    for rows in _ROWS:
+        for both in (True, False):
+            count = rows // 2 if both else rows
+            for most in (_USUAL, *range(count // 2 + 1, min(2 * last + 2, _USUAL))):
+                index = np.searchsorted(
+                    bucket_bounds(count, most), np.abs(distances) if both else -distances, "right"
+                )
+                index += (distances > 0) * count * both
+                table = np.zeros((rows, len(line)), line.dtype)
+                table[index] = numbers
+                if (table[index] == numbers).all():
+                    return table, most, both
+    return None
+
+
+def _same(a: NDArray, b: NDArray) -> NDArray:
+    """Where two are equal, zeros in their signs too."""
+    same: NDArray = (a == b) & (np.signbit(a) == np.signbit(b))
+    return same
+
+
+def _broadcast(value: Any, x: Stored) -> Any:
+    """A value [head, query, key] in the shape of a tensor."""
+    return value if len(x.shape) == 3 else ops.broadcast_to(value, shape=x.shape)
 
 
 def _repeated(x: Stored, param: MakeParam) -> Any:
