@@ -1,8 +1,8 @@
 """Tensors of an ONNX file that are made of smaller or plainer ones: these become the weights.
 
 A bias and a causal mask that were added up are told apart, slopes times distances (ALiBi) become
-that product, a table of two equal halves is made of one. All of these are exact. May import: file,
-site, constants, ops, ir.
+that product, buckets of distances (T5) their table, a table of two equal halves is made of one. All
+of these are exact. May import: file, site, constants, ops, ir.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _of_distances(x: Stored, param: MakeParam, hidden: NDArray | None) -> Any:
     line = np.concatenate([heads[:, :0:-1, 0], heads[:, 0]], -1)  # by distance, from 1 - size
     seen = ~np.concatenate([hidden[:0:-1, 0], hidden[0]])
     sums = line[:, far + size - 1] + 0  # as a mask adds them, to which -0 is 0
-    if size < _LEAST_SIZE or not (_same(heads, sums) | hidden).all():
+    if size < _LEAST_SIZE or not _same(heads, sums).all():  # what is hidden is a band, too
         return None
     found = _buckets(line, seen)
     if found is None:
