@@ -27,7 +27,7 @@ def test_both_parsers_know_the_same_options() -> None:
     command: Any = typer.main.get_command(app)
     of_models = {"--target", "--trace", "--version", "model", "artifact"}
     of_graphs = {"--format", "-f", "--fused", "--passes", "--strict-masks"}
-    of_graphs |= {"--fusion", "--cost", "--dim"}
+    of_graphs |= {"--fusion", "--cost", "--memory", "--dim"}
     parsers = {
         "run": run_parser(),
         "generate": generate_parser(),

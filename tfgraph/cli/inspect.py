@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfgraph.cli.memory import print_memory
 from tfgraph.cli.options import (
     DimOption,
     ModelOrArtifact,
@@ -196,6 +195,8 @@ def _inspect_artifact(
     if cost:
         _print_cost(session, graph, "after passes", dim, found)
     if memory:
+        from tfgraph.cli.memory import print_memory
+
         found["memory"] = print_memory(session, manifest, dim)
     session.object(found)
     return 0
