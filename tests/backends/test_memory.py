@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from helpers.small_graphs import CHAIN
 
 import tfgraph
 from tfgraph.api.verify import BYTE_BUDGET, plan
@@ -121,22 +122,6 @@ def test_seeded_parameters_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "available_memory", lambda: 200 << 20)
     with pytest.raises(TfgraphError, match=r"parameter 'w' needs 244 MiB; 200 MiB are free"):
         Seeded(graph.params)["w"]
-
-
-CHAIN = """
-graph g(%x: f32[n,4]) {
-  %a = relu(%x)
-  %b = neg(%a)
-  %c = matmul(%b, %w)
-  %d = add(%c, %scale)
-  %e = sum(%d) {axis=1}
-  return a=%a, e=%e
-}
-weights {
-  %w: f32[4,100]
-  %scale: f32[100]
-}
-"""
 
 
 def test_what_is_live_by_hand() -> None:

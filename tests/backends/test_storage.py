@@ -5,26 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from helpers.small_graphs import CHAIN
 
 import tfgraph
 from tfgraph.runtime import jit
 from tfgraph.runtime.sizes import evaluate
 from tfgraph.text import parse_graph
 
-CHAIN = """
-graph g(%x: f32[n,4]) {
-  %a = relu(%x)
-  %b = neg(%a)
-  %c = matmul(%b, %w)
-  %d = add(%c, %scale)
-  %e = sum(%d) {axis=1}
-  return a=%a, e=%e
-}
-weights {
-  %w: f32[4,100]
-  %scale: f32[100]
-}
-"""
 VIEWS = """
 graph v(%x: f32[n,4], %y: f32[m,3]) {
   %a = relu(%x)

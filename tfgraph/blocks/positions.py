@@ -82,12 +82,7 @@ class Llama3Scaling:
 
     def apply(self, frequencies: Array, base: ExactLike) -> Array:
         """The frequencies [size/2] in radians a position, scaled."""
-        factor, low, high = (
-            _rational(name, getattr(self, name)) for name in ("factor", "low", "high")
-        )
-        require_size("original", self.original)
-        if not low < high:
-            raise TfgraphError(f"low is {low}, expected less than high, {high}")
+        factor, low, high = _band(self)
         turns = ops.mul(frequencies, exact(self.original / (2 * pi)))
         kept = ops.mul(ops.sub(turns, Exact(low)), Exact(1 / (high - low)))
         kept = ops.minimum(ops.maximum(kept, 0), 1)
@@ -125,12 +120,7 @@ class YarnScaling:
 
     def apply(self, frequencies: Array, base: ExactLike) -> Array:
         """The frequencies [size/2] in radians a position, scaled."""
-        factor, low, high = (
-            _rational(name, getattr(self, name)) for name in ("factor", "low", "high")
-        )
-        require_size("original", self.original)
-        if not low < high:
-            raise TfgraphError(f"low is {low}, expected less than high, {high}")
+        factor, low, high = _band(self)
         pairs = int(frequencies.shape[0])
         first, last = (self.pair(n, 2 * pairs, _rational("base", base)) for n in (high, low))
         if self.truncate:
@@ -249,6 +239,18 @@ def relative_table(
 def counted(count: int) -> Array:
     """0, 1, ..., count - 1 in float64."""
     return ops.cast(ops.iota(length=count), dtype=DType.float64)
+
+
+def _band(scaling: Llama3Scaling | YarnScaling) -> tuple[Fraction, Fraction, Fraction]:
+    """The factor, and between how many turns in the original length it comes in. Raises
+    TfgraphError for turns that are none."""
+    factor, low, high = (
+        _rational(name, getattr(scaling, name)) for name in ("factor", "low", "high")
+    )
+    require_size("original", scaling.original)
+    if not low < high:
+        raise TfgraphError(f"low is {low}, expected less than high, {high}")
+    return factor, low, high
 
 
 def _rational(what: str, value: ExactLike) -> Fraction:
