@@ -15,7 +15,7 @@ import numpy as np
 
 from tfgraph.ir import Exact, as_dim
 from tfgraph.ir import mask as masks
-from tfgraph.ir.mask import bucket_bounds
+from tfgraph.ir.mask import FARTHEST_BUCKET, bucket_bounds
 from tfgraph.ops import FloatArray, Traced, current, reshape
 from tfgraph.ops.evaluate import run_node
 from tfgraph.ops.positions import affine
@@ -37,7 +37,6 @@ _OF_ELEMENTS = (
     *("add", "sub", "mul", "div", "neg", "abs", "minimum", "maximum", "less", "equal", "where"),
     *("logical_and", "logical_or", "logical_not", "cast", "log", "floor", "full"),
 )
-_USUAL = 128
 
 
 def read_bias(value: Value, scores: TensorType, makers: Makers) -> list[Mask] | None:
@@ -143,7 +142,7 @@ def _kind(rows: int, numbers: NDArray, buckets: NDArray, said: set[int]) -> tupl
         count = rows // 2 if both else rows
         reached = buckets[FARTHEST::-1]  # by distances 0, 1, ...
         last = int(np.argmax(reached == count - 1))
-        for most in (*said, _USUAL, *range(last, 3 * last)):
+        for most in (*said, FARTHEST_BUCKET, *range(last, 3 * last)):
             bounds = bucket_bounds(count, most)
             expected = np.searchsorted(bounds, np.maximum(-numbers, 0), side="right")
             if both:

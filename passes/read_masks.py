@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from tfgraph.ir import Mask, Node, Operand, TensorType
 
-SENTINEL = -1e4
-"""Constants up to this one, added to a score, hide it: e^-10000 is 0 in every float type."""
 _ZERO, _ONE = as_dim(0), as_dim(1)
 _TRUE = Exact(Fraction(1))
 _ZERO_OF_INTEGERS = Exact(Fraction(0))
@@ -320,7 +318,7 @@ def opposite(condition: Value) -> Value:
 
 
 def _hides(number: Exact | None) -> bool:
-    return number is not None and float(number) <= SENTINEL
+    return number is not None and float(number) <= masks.SENTINEL
 
 
 def _padding(keep: Value) -> list[Mask]:

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
 
     from tfgraph.ir.dim import DimLike
 
+SENTINEL = -1e4
+"""Constants up to this one, added to a score, hide it: e^-10000 is 0 in every float type."""
+FARTHEST_BUCKET = 128
+"""From this distance on T5 tells no distances apart, where nothing else is said."""
+
 # A mask's tensors are IR values in a graph, traced values in the DSL, arrays in an evaluator.
 Tensor = Any
 
@@ -163,7 +168,7 @@ class Relative(Mask):
     Raffel et al. 2020 (T5), with no limit to one direction unless `bidirectional` is false."""
 
     table: Tensor = _tensor()
-    max_distance: Dim = field(default=as_dim(128))
+    max_distance: Dim = field(default=as_dim(FARTHEST_BUCKET))
     bidirectional: bool = True
     offset: Dim | None = None
 
@@ -269,7 +274,7 @@ def alibi(slopes: Tensor, offset: DimLike | None = None) -> Mask:
 
 def relative(
     table: Tensor,
-    max_distance: DimLike = 128,
+    max_distance: DimLike = FARTHEST_BUCKET,
     *,
     bidirectional: bool = True,
     offset: DimLike | None = None,

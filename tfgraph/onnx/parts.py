@@ -14,7 +14,7 @@ import numpy as np
 
 from tfgraph import ops
 from tfgraph.ir import DType
-from tfgraph.ir.mask import bucket_bounds, dense, relative
+from tfgraph.ir.mask import FARTHEST_BUCKET, SENTINEL, bucket_bounds, dense, relative
 from tfgraph.onnx.constants import LARGEST, near_diagonal, positions
 from tfgraph.onnx.site import literal
 
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     NDArray = np.ndarray[Any, Any]
     MakeParam = Callable[[Stored], Any]
 
-HIDES = -1e4
-"""Numbers up to this one hide scores they are added to, as `recover-masks` reads them."""
-_USUAL = 128
-"""T5's largest distance."""
 _ROWS = (8, 16, 32, 64)
 """T5 has 32."""
 _LEAST_SIZE = 4
@@ -52,7 +48,7 @@ def _banded(x: Stored, param: MakeParam) -> Any:
     array = x.read()
     matrix = array.reshape(-1, *x.shape[-2:])[0]
     least = min(matrix[0, -1], matrix[-1, 0])
-    hidden = matrix == least if least <= HIDES and x.size <= LARGEST else None
+    hidden = matrix == least if least <= SENTINEL and x.size <= LARGEST else None
     if hidden is None or hidden.all() or ((array == least) != hidden).any():
         return None
     shown = near_diagonal(~hidden)
@@ -116,7 +112,8 @@ def _buckets(line: NDArray, seen: NDArray) -> tuple[NDArray, int, bool] | None:
     for rows in _ROWS:
         for both in (True, False):
             count = rows // 2 if both else rows
-            for most in (_USUAL, *range(count // 2 + 1, min(2 * last + 2, _USUAL))):
+            others = range(count // 2 + 1, min(2 * last + 2, FARTHEST_BUCKET))
+            for most in (FARTHEST_BUCKET, *others):
                 index = np.searchsorted(
                     bucket_bounds(count, most), np.abs(distances) if both else -distances, "right"
                 )
