@@ -28,7 +28,7 @@ from tfgraph.backends.rounding import Rounding
 from tfgraph.ir import Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate, in_float64
 from tfgraph.ops.floats import SharedArray
-from tfgraph.runtime.inputs import check_inputs, refuse_positional
+from tfgraph.runtime.inputs import Inputs, refuse_positional
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.overlap import check_states
 from tfgraph.runtime.runnable import Runnable
@@ -116,7 +116,7 @@ class NumpyExecutable(Runnable):
     def _checked(
         self, inputs: Mapping[str, NDArray], dims: Mapping[str, int] | None
     ) -> tuple[dict[str, NDArray], dict[str, int]]:
-        return check_inputs(self.inputs, self.symbols, self._constraints, inputs, dims)
+        return self._check.check(inputs, dims)
 
     def _values(
         self,
@@ -144,8 +144,9 @@ class NumpyExecutable(Runnable):
                         yield value, node, result.data
 
     @cached_property
-    def _constraints(self) -> list[str]:
-        return [str(c) for c in constraints_of(self.graph)]
+    def _check(self) -> Inputs:
+        constraints = [str(c) for c in constraints_of(self.graph)]
+        return Inputs(self.inputs, self.symbols, constraints)
 
     @cached_property
     def _steps(self) -> list[Step]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from tfgraph.backends.base import NDArray, constraints_of, input_ports, output_ports, symbol_ranges
 from tfgraph.errors import CheckFailed
-from tfgraph.runtime.inputs import check_inputs, refuse_positional
+from tfgraph.runtime.inputs import Inputs, refuse_positional
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.runnable import Runnable
 
@@ -45,7 +45,8 @@ class OnnxFile(Runnable):
         self.name = self.graph.name
         self.inputs, self.outputs = input_ports(self.graph), output_ports(self.graph)
         self.symbols = symbol_ranges(self.graph)
-        self._constraints = [str(c) for c in constraints_of(self.graph)]
+        constraints = [str(c) for c in constraints_of(self.graph)]
+        self._check = Inputs(self.inputs, self.symbols, constraints)
         self._session: Any = self.start()
 
     @abstractmethod
@@ -66,7 +67,7 @@ class OnnxFile(Runnable):
     ) -> dict[str, NDArray]:
         """The outputs by name; see `Runnable.__call__`."""
         refuse_positional(unnamed, self.inputs)
-        arrays, sizes = check_inputs(self.inputs, self.symbols, self._constraints, inputs, dims)
+        arrays, sizes = self._check.check(inputs, dims)
         places = check_out(self.outputs, sizes, arrays, out)
         given = {name: np.asarray(array, order="C") for name, array in arrays.items()}
         names = [port.name for port in self.outputs]

@@ -138,11 +138,11 @@ INTERRUPTED = """
         return copies
     code = model._loaded.code.program._code
     run, log = code.run, []
-    def watched(function, args, observer):
+    def watched(*args):
         busy.set()
         log.append("begin")
         time.sleep(float(sys.argv[3]))
-        result = run(function, args, observer)
+        result = run(*args)
         log.append("end")
         return result
     code.run = watched

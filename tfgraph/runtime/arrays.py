@@ -41,7 +41,7 @@ def as_array(given: Any, what: str, dtype: str, hint: str | None = None) -> Arra
             hint=hint or "fill it with .filled(VALUE), and pass the mask as an input of its own",
         )
     array = np.asarray(given) if isinstance(given, _KNOWN) else _dlpack(given, what, dtype, hint)
-    if str(array.dtype) != dtype:  # another byte order shows as '>f4'
+    if array.dtype != np.dtype(dtype):  # as is one of another byte order, '>f4'
         raise TfgraphError(
             f"{what} is {array.dtype}, expected {dtype}",
             hint=hint or f"convert it with .astype('{dtype}')",

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.ending import Mapped
-from tfgraph.runtime.inputs import check_inputs, refuse_positional
+from tfgraph.runtime.inputs import Inputs, refuse_positional
 from tfgraph.runtime.jit import Program, as_tensor
 from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.outputs import check_out, deliver
@@ -36,7 +36,8 @@ class Code:
 
     def weights(self, names: Sequence[str]) -> list[Any]:
         """The weights of these names."""
-        return [self._mapped.tensors[self._places[name]] for name in names]
+        tensors, places = self._mapped.tensors, self._places
+        return [tensors[places[name]] for name in names]
 
 
 class Loaded:
@@ -62,9 +63,10 @@ class Function(Runnable):
             for symbol, s in entry["symbols"].items()
         }
         self.constraints: tuple[str, ...] = tuple(entry["constraints"])
+        self._check = Inputs(self.inputs, self.symbols, self.constraints)
         self._function = function
         self._scalars: list[str] = entry["scalars"]
-        self._weights: list[str] = [w["name"] for w in entry["weights"]]
+        self._weights = tuple(str(w["name"]) for w in entry["weights"])
         self._memory: int | str = entry.get("memory", 0)
         self._states = {p.name for p in self.inputs if p.is_state}
         self._loaded = loaded
@@ -87,13 +89,12 @@ class Function(Runnable):
         code = self._loaded.code
         if code is None:
             raise TfgraphError(f"model '{self.name}' is closed")
-        arrays, sizes = check_inputs(self.inputs, self.symbols, self.constraints, inputs, dims)
+        arrays, sizes = self._check.check(inputs, dims)
         check_states(self._states, arrays)
         places = check_out(self.outputs, sizes, arrays, out)
         refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
-        scalars = [sizes[name] for name in self._scalars]
-        arguments = [*arrays.values(), *scalars, *code.weights(self._weights)]
-        found = code.program.call(self._function, arguments)
+        given: list[Array | int] = [*arrays.values(), *(sizes[name] for name in self._scalars)]
+        found = code.program.call(self._function, given, code.weights(self._weights))
         results = dict(zip((port.name for port in self.outputs), found, strict=True))
         for name in self._states:
             _update(arrays[name], results[name])

@@ -20,38 +20,67 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
+_SHAPES_KEPT = 256
 
-def check_inputs(
-    ports: Sequence[Port],
-    symbols: Mapping[str, SymbolRange],
-    constraints: Sequence[str],
-    given: Mapping[str, Any],
-    dims: Mapping[str, int] | None,
-) -> tuple[dict[str, Array], dict[str, int]]:
-    """The inputs as arrays, and the size of each symbol.
 
-    Nothing is converted: an array has the port's dtype in this machine's byte order, or it is
-    refused; its strides and alignment may be any. Raises TfgraphError for a wrong or missing name,
-    dtype, shape, size, bool or id, in this order.
-    """
-    names = [port.name for port in ports]
-    for name in given:
-        if name not in names:
-            raise TfgraphError(f"the model has no input '{name}'", hint=known_names(name, names))
-    missing = [port for port in ports if port.name not in given]
-    if missing:
+class Inputs:
+    """The inputs that a function takes, and the check of those that it is given."""
+
+    def __init__(
+        self,
+        ports: Sequence[Port],
+        symbols: Mapping[str, SymbolRange],
+        constraints: Sequence[str],
+    ) -> None:
+        self._ports, self._symbols, self._constraints = tuple(ports), symbols, constraints
+        self._names = {port.name for port in ports}
+        self._bound: dict[tuple[object, ...], dict[str, int]] = {}
+
+    def check(
+        self, given: Mapping[str, Any], dims: Mapping[str, int] | None
+    ) -> tuple[dict[str, Array], dict[str, int]]:
+        """The inputs as arrays, and the size of each symbol.
+
+        Nothing is converted: an array has the port's dtype in this machine's byte order, or it is
+        refused; its strides and alignment may be any. Raises TfgraphError for a wrong or missing
+        name, dtype, shape, size, bool or id, in this order.
+        """
+        if given.keys() != self._names:
+            self._refuse_names(given)
+        arrays = {
+            p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in self._ports
+        }
+        sizes = self._sizes(arrays, check_dims(dims, self._symbols))
+        for port in self._ports:
+            check_bools(arrays[port.name], f"input '{port.name}'")
+            _check_ids(port, arrays[port.name], sizes)
+        return arrays, sizes
+
+    def _sizes(self, arrays: Mapping[str, Array], dims: dict[str, int]) -> dict[str, int]:
+        """The size of each symbol; of shapes that were seen before as they were found then."""
+        key = (*[array.shape for array in arrays.values()], *dims.items())
+        sizes = self._bound.get(key)
+        if sizes is None:
+            shapes = {name: array.shape for name, array in arrays.items()}
+            sizes = bind_sizes(self._ports, shapes, self._symbols, self._constraints, dims)
+            if len(self._bound) >= _SHAPES_KEPT:
+                self._bound.clear()
+            self._bound[key] = sizes
+        return dict(sizes)
+
+    def _refuse_names(self, given: Mapping[str, Any]) -> None:
+        names = [port.name for port in self._ports]
+        for name in given:
+            if name not in names:
+                raise TfgraphError(
+                    f"the model has no input '{name}'", hint=known_names(name, names)
+                )
+        missing = [port for port in self._ports if port.name not in given]
         shown = ", ".join(f"'{port.name}'" for port in missing)
         raise TfgraphError(
             f"input {shown} is missing" if len(missing) == 1 else f"inputs {shown} are missing",
             hint=f"expected {', '.join(map(str, missing))}",
         )
-    arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
-    shapes = {name: array.shape for name, array in arrays.items()}
-    sizes = bind_sizes(ports, shapes, symbols, constraints, check_dims(dims, symbols))
-    for port in ports:
-        check_bools(arrays[port.name], f"input '{port.name}'")
-        _check_ids(port, arrays[port.name], sizes)
-    return arrays, sizes
 
 
 def refuse_positional(given: Sequence[object], ports: Sequence[Port]) -> None:

@@ -55,12 +55,17 @@ class Program:
             self._launch = launchers(self.threads)
             self._code: _Code | None = _Code(objects, name)
 
-    def call(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
-        """The results of `function` as arrays that the caller owns.
+    def call(
+        self,
+        function: str,
+        args: Sequence[Array | int | tvm_ffi.Tensor],
+        weights: Sequence[tvm_ffi.Tensor] = (),
+    ) -> list[Array]:
+        """The results of `function` of `args` and `weights`, as arrays that the caller owns.
 
         Arrays are passed without a copy where they are aligned, contiguous and writable (see
-        `as_tensor`, which also saves the conversion of arguments used again and again). Their
-        dtypes and shapes must be right: check them before. Raises TfgraphError where it is closed,
+        `as_tensor`, which makes what is used again and again a tensor once). Their dtypes and
+        shapes must be right: check them before. Raises TfgraphError where it is closed,
         in a process that was forked after it was loaded, and when the interpreter ends.
         """
         if os.getpid() != self._process:
@@ -72,7 +77,7 @@ class Program:
         if code is None:
             raise TfgraphError(f"{self.name} is closed")
         with compiled_code(f"calling {self.name}"):
-            results: list[Array] = self._launch(code.run, function, args, self.observer)
+            results: list[Array] = self._launch(code.run, function, args, weights, self.observer)
         return results
 
     def close(self) -> None:
@@ -106,10 +111,11 @@ class _Code:
         self,
         function: str,
         args: Sequence[Array | int | tvm_ffi.Tensor],
-        observer: Observer | None = None,
+        weights: Sequence[tvm_ffi.Tensor],
+        observer: Observer | None,
     ) -> list[Array]:
         """See `Program.call`."""
-        result = self._function(function, observer)(*map(_argument, args))
+        result = self._function(function, observer)(*map(_argument, args), *weights)
         results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
         return [np.from_dlpack(tensor) for tensor in results]
 

@@ -25,6 +25,8 @@ windows a few; beyond that they may share one, and are refused."""
 def check_states(states: AbstractSet[str], arrays: Mapping[str, Array]) -> None:
     """Raise TfgraphError for a state that cannot be written in place: one that is read-only, or
     shares memory with itself or another input. `arrays` are all inputs."""
+    if not states:
+        return
     for name in states:
         if not arrays[name].flags.writeable:
             raise TfgraphError(f"state '{name}' is read-only, and would be written")

@@ -11,7 +11,7 @@ import operator
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError
 
@@ -71,27 +71,32 @@ class SymbolRange:
 
 def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int:
     """The value of a dimension. Raises KeyError for a symbol without a size."""
-    return dim if isinstance(dim, int) else _value(_parsed(dim), sizes)
+    return dim if isinstance(dim, int) else _evaluator(dim)(sizes)
 
 
 @lru_cache(maxsize=4096)
-def _parsed(text: str) -> ast.expr:
+def _evaluator(text: str) -> Callable[[Mapping[str, int]], int]:
     # An underscore before each symbol: one may be called as a keyword of Python is.
-    return ast.parse(_SYMBOL.sub(r"_\g<0>", text), mode="eval").body
+    return _function(ast.parse(_SYMBOL.sub(r"_\g<0>", text), mode="eval").body)
 
 
-def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
+def _function(node: ast.expr) -> Callable[[Mapping[str, int]], int]:
+    """The expression as a function of the sizes."""
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
-        return node.value
+        value = node.value
+        return lambda sizes: value
     if isinstance(node, ast.Name):
-        return sizes[node.id[1:]]
+        return operator.itemgetter(node.id[1:])
     if isinstance(node, ast.BinOp):
-        return _OPERATORS[type(node.op)](_value(node.left, sizes), _value(node.right, sizes))
+        f, left, right = _OPERATORS[type(node.op)], _function(node.left), _function(node.right)
+        return lambda sizes: f(left(sizes), right(sizes))
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_value(node.operand, sizes)
+        operand = _function(node.operand)
+        return lambda sizes: -operand(sizes)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        f: Any = {"min": min, "max": max}[node.func.id]
-        return int(f(*(_value(a, sizes) for a in node.args)))
+        chosen: Callable[..., int] = {"min": min, "max": max}[node.func.id]
+        among = [_function(a) for a in node.args]
+        return lambda sizes: chosen(*[a(sizes) for a in among])
     raise ValueError(f"not a dimension: {ast.unparse(node)}")
 
 
