@@ -45,7 +45,7 @@ class Inputs:
         refused; its strides and alignment may be any. Raises TfgraphError for a wrong or missing
         name, dtype, shape, size, bool or id, in this order.
         """
-        if given.keys() != self._names:
+        if set(given) != self._names:
             self._refuse_names(given)
         arrays = {
             p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in self._ports
