@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.errors import TfgraphError
+from tfgraph.runtime.arrays import aligned_empty
 from tfgraph.runtime.examples import complete
 from tfgraph.runtime.sizes import evaluate
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from tfgraph.bench.machine import Machine
     from tfgraph.runtime.function import Function
     from tfgraph.runtime.model import Model
+    from tfgraph.runtime.sizes import Port
+
+    Array = np.ndarray[Any, np.dtype[Any]]
 
 _WARM_UP = 2
 
@@ -112,7 +116,8 @@ def profile(
     that are made up. Raises TfgraphError for a function that the artifact has not, and where it
     was compiled by a version that did not write down what its kernels do."""
     called, launches = _function(model, function)
-    arrays, sizes = complete(called.inputs, called.symbols, called.constraints, {}, dims or {}, 0)
+    made, sizes = complete(called.inputs, called.symbols, called.constraints, {}, dims or {}, 0)
+    arrays = {port.name: _unhidden(port, made[port.name], sizes) for port in called.inputs}
     expected = [launch["kernel"] for launch in launches]
     kernels = frozenset(expected)
     whole: list[float] = []
@@ -135,6 +140,19 @@ def profile(
     first, median, third = (float(q) for q in np.quantile(whole, (0.25, 0.5, 0.75)))
     timed = _kernels(launches, each.tolist(), sizes)
     return Profile(function, sizes, runs, (first, median, third), timed)
+
+
+def _unhidden(port: Port, array: Array, sizes: Mapping[str, int]) -> Array:
+    """An input that hides nothing, as the work is counted, and that need not be copied."""
+    placed = aligned_empty(array.shape, array.dtype)
+    kind, _, argument = port.fill.removesuffix(")").partition("(")
+    if kind == "prefix":
+        placed[...] = 1
+    elif kind == "lengths":
+        placed[...] = evaluate(argument, sizes)
+    else:
+        placed[...] = array
+    return placed
 
 
 def _function(model: Model, name: str) -> tuple[Function, Sequence[Mapping[str, Any]]]:
