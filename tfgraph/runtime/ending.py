@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Iterable
 
 
 class _Gate:
@@ -59,13 +59,20 @@ class Mapped:
 
     def __init__(self, tensors: list[Any]) -> None:
         self.tensors = tensors
+        self._lists = [tensors]
+
+    def chosen(self, places: Iterable[int]) -> list[Any]:
+        """Some of the tensors, as a list that ends with them."""
+        self._lists.append([self.tensors[place] for place in places])
+        return self._lists[-1]
 
     def __del__(self) -> None:
         try:
             with compiled_code("freeing tensors"):
-                self.tensors.clear()
+                for tensors in self._lists:
+                    tensors.clear()
         except TfgraphError:
-            _kept.append(self.tensors)  # the system frees them
+            _kept.extend(self._lists)  # the system frees them
 
 
 def ending(what: str) -> TfgraphError:

@@ -13,6 +13,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.runtime.ending import Mapped
 from tfgraph.runtime.inputs import Inputs, refuse_positional
 from tfgraph.runtime.jit import Program, as_tensor
+from tfgraph.runtime.kept import Kept
 from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.overlap import check_states
@@ -33,11 +34,17 @@ class Code:
         self.program = program
         self._places = {name: i for i, name in enumerate(tensors)}
         self._mapped = Mapped([as_tensor(array) for array in tensors.values()])
+        self._weights: dict[str, list[Any]] = {}
 
-    def weights(self, names: Sequence[str]) -> list[Any]:
-        """The weights of these names."""
-        tensors, places = self._mapped.tensors, self._places
-        return [tensors[places[name]] for name in names]
+    def weight(self, name: str) -> Any:
+        """A weight by its name."""
+        return self._mapped.tensors[self._places[name]]
+
+    def weights(self, function: str, names: Sequence[str]) -> list[Any]:
+        """The weights of these names, which `function` takes."""
+        if function not in self._weights:
+            self._weights[function] = self._mapped.chosen(self._places[name] for name in names)
+        return self._weights[function]
 
 
 class Loaded:
@@ -63,12 +70,15 @@ class Function(Runnable):
             for symbol, s in entry["symbols"].items()
         }
         self.constraints: tuple[str, ...] = tuple(entry["constraints"])
+        self._names = tuple(port.name for port in self.outputs)
+        self._places = {port.name: i for i, port in enumerate(self.inputs)}
         self._check = Inputs(self.inputs, self.symbols, self.constraints)
         self._function = function
         self._scalars: list[str] = entry["scalars"]
         self._weights = tuple(str(w["name"]) for w in entry["weights"])
         self._memory: int | str = entry.get("memory", 0)
         self._states = {p.name for p in self.inputs if p.is_state}
+        self._new = [i for i, name in enumerate(self._names) if name not in self._states]
         self._loaded = loaded
 
     def __call__(
@@ -86,26 +96,69 @@ class Function(Runnable):
         the model is closed, and in a process that was forked after it was loaded.
         """
         refuse_positional(unnamed, self.inputs)
-        code = self._loaded.code
-        if code is None:
-            raise TfgraphError(f"model '{self.name}' is closed")
+        code = self._code()
         arrays, sizes = self._check.check(inputs, dims)
         check_states(self._states, arrays)
         places = check_out(self.outputs, sizes, arrays, out)
-        refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
-        given: list[Array | int] = [*arrays.values(), *(sizes[name] for name in self._scalars)]
-        found = code.program.call(self._function, given, code.weights(self._weights))
-        results = dict(zip((port.name for port in self.outputs), found, strict=True))
+        found = self._run(code, [as_tensor(array) for array in arrays.values()], sizes)
+        results = dict(zip(self._names, map(np.from_dlpack, found), strict=True))
         for name in self._states:
             _update(arrays[name], results[name])
             results[name] = arrays[name]
         return deliver(iter(results.items()), places, out)
 
+    def keep(self, arrays: Mapping[str, Array]) -> Kept:
+        """See `Runnable.keep`."""
+        kept = self._check.keep(arrays)
+        check_states(self._states, kept.arrays)
+        if all(array.size for array in kept.arrays.values()):
+            tensors = {name: as_tensor(array) for name, array in kept.arrays.items()}
+            kept.arguments = [tensors.get(port.name) for port in self.inputs]
+        return kept
 
-def _update(state: Array, result: Array) -> None:
-    """Copy what a state became, where the kernels could not write the array itself."""
-    if state.ctypes.data != result.ctypes.data:
+    def resume(self, kept: Kept, dims: Mapping[str, int], **inputs: Any) -> dict[str, Array]:
+        """See `Runnable.resume`."""
+        code = self._code()
+        arrays, sizes = self._check.check(inputs, dims, kept)
+        given = list(kept.arguments)
+        for name, array in arrays.items():
+            given[self._places[name]] = as_tensor(array)
+        if kept.in_place:
+            found = self._run(code, given, sizes, self._new)
+            return {
+                self._names[i]: np.from_dlpack(t) for i, t in zip(self._new, found, strict=True)
+            }
+        every = map(np.from_dlpack, self._run(code, given, sizes))
+        results = dict(zip(self._names, every, strict=True))
+        moved = [_update(kept.arrays[name], results.pop(name)) for name in self._states]
+        kept.in_place = not any(moved)
+        return results
+
+    def _code(self) -> Code:
+        if self._loaded.code is None:
+            raise TfgraphError(f"model '{self.name}' is closed")
+        return self._loaded.code
+
+    def _run(
+        self,
+        code: Code,
+        arguments: list[Any],
+        sizes: Mapping[str, int],
+        wanted: Sequence[int] | None = None,
+    ) -> Sequence[Any]:
+        """The outputs at these places, all where none are given, of tensors for the inputs."""
+        refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
+        arguments += [sizes[name] for name in self._scalars]
+        arguments += code.weights(self._function, self._weights)
+        return code.program.run(self._function, arguments, wanted)
+
+
+def _update(state: Array, result: Array) -> bool:
+    """Copy what a state became, where the kernels did not write the array itself; whether so."""
+    moved = bool(state.__array_interface__["data"] != result.__array_interface__["data"])
+    if moved:
         np.copyto(state, result)
+    return moved
 
 
 def _port(entry: Mapping[str, Any]) -> Port:

@@ -13,7 +13,8 @@ import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.runtime.arrays import as_array
-from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes, evaluate
+from tfgraph.runtime.kept import Kept
+from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes, evaluate, told_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,54 +34,55 @@ class Inputs:
         constraints: Sequence[str],
     ) -> None:
         self._ports, self._symbols, self._constraints = tuple(ports), symbols, constraints
-        self._names = {port.name for port in ports}
         self._bound: dict[tuple[object, ...], dict[str, int]] = {}
 
     def check(
-        self, given: Mapping[str, Any], dims: Mapping[str, int] | None
+        self,
+        given: Mapping[str, Any],
+        dims: Mapping[str, int] | None,
+        kept: Kept | None = None,
     ) -> tuple[dict[str, Array], dict[str, int]]:
-        """The inputs as arrays, and the size of each symbol.
+        """The inputs as arrays, without those in `kept`, and the size of each symbol.
 
         Nothing is converted: an array has the port's dtype in this machine's byte order, or it is
         refused; its strides and alignment may be any. Raises TfgraphError for a wrong or missing
         name, dtype, shape, size, bool or id, in this order.
         """
-        if set(given) != self._names:
-            self._refuse_names(given)
-        arrays = {
-            p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in self._ports
-        }
-        sizes = self._sizes(arrays, check_dims(dims, self._symbols))
-        for port in self._ports:
+        ports, sizes = self._ports, check_dims(dims, self._symbols)
+        if kept is not None:
+            ports, sizes = kept.others, kept.sizes | sizes
+        if len(given) != len(ports) or not all(port.name in given for port in ports):
+            _refuse_names(given, ports)
+        arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
+        sizes = self._sizes(ports, arrays, sizes)
+        for port in ports:
             check_bools(arrays[port.name], f"input '{port.name}'")
             _check_ids(port, arrays[port.name], sizes)
         return arrays, sizes
 
-    def _sizes(self, arrays: Mapping[str, Array], dims: dict[str, int]) -> dict[str, int]:
+    def keep(self, given: Mapping[str, Array]) -> Kept:
+        """Some of the inputs, checked as far as they can be without the others."""
+        ports = [port for port in self._ports if port.name in given]
+        arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
+        for name, array in arrays.items():
+            check_bools(array, f"input '{name}'")
+        shapes = {name: array.shape for name, array in arrays.items()}
+        others = tuple(port for port in self._ports if port.name not in given)
+        return Kept(arrays, told_sizes(ports, shapes, {}), others)
+
+    def _sizes(
+        self, ports: tuple[Port, ...], arrays: Mapping[str, Array], known: dict[str, int]
+    ) -> dict[str, int]:
         """The size of each symbol; of shapes that were seen before as they were found then."""
-        key = (*[array.shape for array in arrays.values()], *dims.items())
+        key = (*[array.shape for array in arrays.values()], *known.items())
         sizes = self._bound.get(key)
         if sizes is None:
             shapes = {name: array.shape for name, array in arrays.items()}
-            sizes = bind_sizes(self._ports, shapes, self._symbols, self._constraints, dims)
+            sizes = bind_sizes(ports, shapes, self._symbols, self._constraints, known)
             if len(self._bound) >= _SHAPES_KEPT:
                 self._bound.clear()
             self._bound[key] = sizes
         return dict(sizes)
-
-    def _refuse_names(self, given: Mapping[str, Any]) -> None:
-        names = [port.name for port in self._ports]
-        for name in given:
-            if name not in names:
-                raise TfgraphError(
-                    f"the model has no input '{name}'", hint=known_names(name, names)
-                )
-        missing = [port for port in self._ports if port.name not in given]
-        shown = ", ".join(f"'{port.name}'" for port in missing)
-        raise TfgraphError(
-            f"input {shown} is missing" if len(missing) == 1 else f"inputs {shown} are missing",
-            hint=f"expected {', '.join(map(str, missing))}",
-        )
 
 
 def refuse_positional(given: Sequence[object], ports: Sequence[Port]) -> None:
@@ -124,6 +126,19 @@ def check_bools(array: Array, what: str) -> None:
             f"{what} holds a byte that is neither 0 nor 1, expected bool",
             hint="make it of the bytes by != 0, not by .view(bool)",
         )
+
+
+def _refuse_names(given: Mapping[str, Any], ports: Sequence[Port]) -> None:
+    names = [port.name for port in ports]
+    for name in given:
+        if name not in names:
+            raise TfgraphError(f"the model has no input '{name}'", hint=known_names(name, names))
+    missing = [port for port in ports if port.name not in given]
+    shown = ", ".join(f"'{port.name}'" for port in missing)
+    raise TfgraphError(
+        f"input {shown} is missing" if len(missing) == 1 else f"inputs {shown} are missing",
+        hint=f"expected {', '.join(map(str, missing))}",
+    )
 
 
 def _check_ids(port: Port, array: Array, sizes: Mapping[str, int]) -> None:

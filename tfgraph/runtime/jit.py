@@ -55,19 +55,23 @@ class Program:
             self._launch = launchers(self.threads)
             self._code: _Code | None = _Code(objects, name)
 
-    def call(
-        self,
-        function: str,
-        args: Sequence[Array | int | tvm_ffi.Tensor],
-        weights: Sequence[tvm_ffi.Tensor] = (),
-    ) -> list[Array]:
-        """The results of `function` of `args` and `weights`, as arrays that the caller owns.
+    def call(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
+        """The results of `function` as arrays that the caller owns.
 
         Arrays are passed without a copy where they are aligned, contiguous and writable (see
         `as_tensor`, which makes what is used again and again a tensor once). Their dtypes and
-        shapes must be right: check them before. Raises TfgraphError where it is closed,
-        in a process that was forked after it was loaded, and when the interpreter ends.
+        shapes must be right: check them before. Raises TfgraphError where it is closed, in a
+        process that was forked after it was loaded, and when the interpreter ends.
         """
+        return [np.from_dlpack(tensor) for tensor in self.run(function, [*map(_argument, args)])]
+
+    def run(
+        self,
+        function: str,
+        args: Sequence[int | tvm_ffi.Tensor],
+        wanted: Sequence[int] | None = None,
+    ) -> Sequence[tvm_ffi.Tensor]:
+        """As `call`, of tensors: the results as tensors, those at the places `wanted` or all."""
         if os.getpid() != self._process:
             raise TfgraphError(
                 f"{self.name} was loaded before this process was forked off",
@@ -77,7 +81,9 @@ class Program:
         if code is None:
             raise TfgraphError(f"{self.name} is closed")
         with compiled_code(f"calling {self.name}"):
-            results: list[Array] = self._launch(code.run, function, args, weights, self.observer)
+            results: Sequence[tvm_ffi.Tensor] = self._launch(
+                code.run, function, args, wanted, self.observer
+            )
         return results
 
     def close(self) -> None:
@@ -110,14 +116,14 @@ class _Code:
     def run(
         self,
         function: str,
-        args: Sequence[Array | int | tvm_ffi.Tensor],
-        weights: Sequence[tvm_ffi.Tensor],
+        args: Sequence[int | tvm_ffi.Tensor],
+        wanted: Sequence[int] | None,
         observer: Observer | None,
-    ) -> list[Array]:
-        """See `Program.call`."""
-        result = self._function(function, observer)(*map(_argument, args), *weights)
-        results = [result] if isinstance(result, tvm_ffi.Tensor) else list(result)
-        return [np.from_dlpack(tensor) for tensor in results]
+    ) -> Sequence[tvm_ffi.Tensor]:
+        """See `Program.run`."""
+        result = self._function(function, observer)(*args)
+        results = [result] if isinstance(result, tvm_ffi.Tensor) else result
+        return list(results) if wanted is None else [results[place] for place in wanted]
 
     def _function(self, name: str, observer: Observer | None) -> Any:
         """`name` in this thread's virtual machine; in one of its own where that is observed."""

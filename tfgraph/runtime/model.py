@@ -113,7 +113,7 @@ class Model(Function):
         if code is None:
             raise TfgraphError(f"model '{self.name}' is closed")
         for entry in self.manifest["weights"]:
-            array = np.from_dlpack(code.weights([entry["name"]])[0])
+            array = np.from_dlpack(code.weight(entry["name"]))
             yield StoredWeight(entry["name"], entry["layout"], tuple(entry["sources"]), array)
 
     def __reduce__(self) -> NoReturn:

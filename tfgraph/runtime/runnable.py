@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.examples import example
 from tfgraph.runtime.inputs import check_dims
+from tfgraph.runtime.kept import Kept
 from tfgraph.runtime.text import Tokenizer, TokenRules
 
 if TYPE_CHECKING:
@@ -69,6 +70,20 @@ class Runnable(ABC):
         of the output's dtype and of its shape at this call's sizes, apart from the inputs and from
         each other. Raises TfgraphError for a wrong or missing name, dtype, shape, size or id.
         """
+
+    def keep(self, arrays: Mapping[str, Array]) -> Kept:
+        """Some of the inputs, all states among them, for `resume`: right in dtype, and in memory of
+        their own."""
+        return Kept(dict(arrays))
+
+    def resume(self, kept: Kept, dims: Mapping[str, int], **inputs: Any) -> dict[str, Array]:
+        """The outputs that are no states, of the other inputs; the states in `kept` become what
+        the call makes of them."""
+        found = self(dims=dims, **inputs, **kept.arrays)
+        for port in self.inputs:
+            if port.is_state:
+                kept.arrays[port.name] = found.pop(port.name)
+        return found
 
     def example(
         self, dims: Mapping[str, int] | None = None, seed: int = 0, **mistaken: Never

@@ -50,7 +50,8 @@ class State:
         if not bounds.low <= batch <= bounds.high:
             raise TfgraphError(f"batch is {batch}, expected {bounds.low} to {bounds.high}")
         self.batch = batch
-        self.first: Array = np.zeros(batch, np.int64)
+        self.first: Array = aligned_empty((batch,), np.int64)
+        self.first[:] = 0
         if first is not None:
             if np.shape(first) != (batch,):
                 shape = list(np.shape(first))
@@ -61,12 +62,13 @@ class State:
         self.length = 0
         self._step = step
         self._memory = dict(memory or {})
-        self._arrays = {p.name: self._empty(p.name, 0) for p in step.inputs if p.is_state}
+        self._names = [p.name for p in step.inputs if p.is_state]
+        self._keep({name: self._empty(name, 0) for name in self._names})
 
     @property
     def capacity(self) -> int:
         """The tokens for which there is room."""
-        return next((a.shape[1] for a in self._arrays.values()), 0)
+        return next((self._kept.arrays[name].shape[1] for name in self._names), 0)
 
     @property
     def longest(self) -> int:
@@ -89,9 +91,7 @@ class State:
                 f"{self._step.name} takes at most {self.longest} tokens, and these would be {end}"
             )
         self._reserve(end)
-        given = {"input_ids": ids, "first": self.first, **self._memory, **self._arrays}
-        found = self._step(dims={"end": end}, **given)
-        self._arrays = {name: found[name] for name in self._arrays}
+        found = self._step.resume(self._kept, {"end": end}, input_ids=ids)
         self.length = end
         return found["logits"]
 
@@ -108,8 +108,9 @@ class State:
         memory = {name: array[chosen] for name, array in self._memory.items()}
         made = State(self._step, len(chosen), self.first[chosen], memory)
         made._reserve(self.length)
-        for name, array in made._arrays.items():
-            array[:, : self.length] = self._arrays[name][chosen, : self.length]
+        for name in self._names:
+            seen = self._kept.arrays[name][chosen, : self.length]
+            made._kept.arrays[name][:, : self.length] = seen
         made.length = self.length
         return made
 
@@ -127,10 +128,13 @@ class State:
         """Room for so many tokens, in whole blocks."""
         rows = -(-length // BLOCK) * BLOCK
         if rows > self.capacity:
-            for name, old in self._arrays.items():
-                grown = self._empty(name, rows)
-                grown[:, : self.length] = old[:, : self.length]
-                self._arrays[name] = grown
+            grown = {name: self._empty(name, rows) for name in self._names}
+            for name, array in grown.items():
+                array[:, : self.length] = self._kept.arrays[name][:, : self.length]
+            self._keep(grown)
+
+    def _keep(self, states: dict[str, Array]) -> None:
+        self._kept = self._step.keep({"first": self.first, **self._memory, **states})
 
     def _empty(self, name: str, rows: int) -> Array:
         """An array for a state; what its rows hold before they are written, nothing reads."""
