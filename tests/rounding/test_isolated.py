@@ -11,10 +11,13 @@ import pytest
 from tfgraph import ops
 from tfgraph.backends.base import Target, find_backend
 from tfgraph.backends.numpy import NumpyExecutable
-from tfgraph.backends.rounding import Rounding
+from tfgraph.backends.rounding import Accuracy, Rounding
 from tfgraph.backends.tvm.cpu.backend import CpuBackend
-from tfgraph.ir import rsqrt
+from tfgraph.ir import DType, rsqrt
+from tfgraph.ir.mask import causal
 from tfgraph.rounding import isolated_bounds
+from tfgraph.rounding.bounded import Bounded
+from tfgraph.rounding.carried import SLOPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,15 +34,19 @@ def layer(
     activation: str = "gelu",
     scale: ExactLike | None = None,
     bias: bool = True,
+    masked: bool = True,
 ) -> Graph:
-    """The kernels of one layer of BERT-base, each on inputs of its own."""
+    """The kernels of one layer of BERT-base, each on inputs of its own; under a mask, which hides
+    keys from all queries but one."""
     with ops.graph("layer") as g:
         x, a, b = (g.input(name, "f32", "rows", WIDTH) for name in ("x", "a", "b"))
         q, k, v = (g.input(name, "f32", 1, "rows", WIDTH) for name in "qkv")
         w, row = g.param("w", "f32", WIDTH, FFN), g.param("row", "f32", FFN)
         s, t = g.param("s", "f32", WIDTH), g.param("t", "f32", WIDTH)
         given = (row,) if bias else ()
-        attended = ops.attention(q, k, v, heads=HEADS, kv_heads=HEADS, scale=scale or rsqrt(64))
+        given_mask = (causal(),) if masked else ()
+        scale = scale or rsqrt(64)
+        attended = ops.attention(q, k, v, *given_mask, heads=HEADS, kv_heads=HEADS, scale=scale)
         g.output("ffn", cast("Traced", ops.linear_activation(x, w, *given, activation=activation)))
         g.output("norm", cast("Traced", ops.add_layer_norm(a, b, s, t, eps=eps)))
         g.output("attention", cast("Traced", attended))
@@ -118,6 +125,24 @@ def test_another_scale_is_seen(scale: ExactLike) -> None:
 
 def test_a_dropped_bias_is_seen() -> None:
     assert of_bound(reference(layer(bias=False), 1.0))["ffn"] > 10
+
+
+def test_a_dropped_mask_is_seen_in_each_row() -> None:
+    """Found by hand: a hidden score made the bound of its whole row infinite."""
+    expected, bounds = right(1.0)
+    assert all(np.isfinite(bound).all() for bound in bounds.values())
+    apart = np.abs(reference(layer(masked=False), 1.0)["attention"] - expected["attention"])
+    assert ((apart / bounds["attention"]).max(axis=(0, 2))[:-1] > 10).all()
+
+
+@pytest.mark.parametrize("f", list(SLOPES))
+def test_a_function_at_its_ends_has_a_bound(f: str) -> None:
+    """Where an argument is rounded too: infinity times a slope of 0 is no error."""
+    ends = np.array([-np.inf, np.inf, 0.0, 1.0])
+    rounding = Rounding(functions={f: Accuracy(1, argument=2)})
+    y = Bounded(ends, DType.float32, rounding=rounding).unary(f)
+    assert np.isfinite(y.errors).all()
+    assert y.errors[3] > 0
 
 
 def test_a_longer_tree_would_hide_the_eps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,7 +102,9 @@ class Bounded(Moves):
             accuracy = self.rounding.accuracy(f)
             own = accuracy.relative * self.steps(f) * np.abs(y) + accuracy.absolute
             if accuracy.argument:
-                own = own + accuracy.argument * np.abs(x * carried.SLOPES[f](x, y))
+                moved = np.abs(x * carried.SLOPES[f](x, y))
+                # At an end, such as exp of a hidden score, that is infinity times 0: there is none.
+                own = own + accuracy.argument * np.where(np.isnan(moved), 0.0, moved)
             least = _ANYTHING
             if f == "exp":
                 least = 0.0
