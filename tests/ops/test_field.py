@@ -14,9 +14,11 @@ from tfgraph.ops import xp
 from tfgraph.ops.evaluate import evaluate
 from tfgraph.ops.field import Draw, FieldArray, NotInField, Redraw, modular
 from tfgraph.ops.field.degree import CONSTANT, VARIABLE, Degree
-from tfgraph.ops.field.draw import PRIMES, P, Q
+from tfgraph.ops.field.draw import FEW, PRIMES
 
-F32, MODULI = DType.float32, P + Q
+F32 = DType.float32
+P, Q = zip(*PRIMES[:FEW], strict=True)
+MODULI = P + Q
 
 
 def is_prime(n: int) -> bool:

@@ -12,7 +12,7 @@ from inline_snapshot import snapshot
 
 from tfgraph import blocks, ops
 from tfgraph.errors import CheckFailed
-from tfgraph.ir import Graph, Node, exact, rsqrt
+from tfgraph.ir import Graph, Mask, Node, as_dim, exact, rsqrt
 from tfgraph.ir.mask import causal, padding, relative, window
 from tfgraph.ops import Builder
 from tfgraph.passes import (
@@ -25,7 +25,16 @@ from tfgraph.passes import (
     run_pipeline,
 )
 from tfgraph.passes.pattern import call, either, masked, opt, var
-from tfgraph.passes.proof import ERROR, FIELD_TESTED, PROVED, TESTED, Refuted, prove_pipeline
+from tfgraph.passes.proof import (
+    ERROR,
+    FIELD_TESTED,
+    PROVED,
+    TESTED,
+    Refuted,
+    prove_graphs,
+    prove_pipeline,
+)
+from tfgraph.passes.sizes import Sizes
 
 
 def encoder(layers: int = 1, mask: Any = None) -> Graph:
@@ -58,6 +67,23 @@ def test_every_default_pass_keeps_the_meaning_of_whole_models(name: str) -> None
     whole = prove_pipeline(graph, fused)
     assert whole is not None
     assert whole.kind in (PROVED, FIELD_TESTED)
+    assert whole.error is not None
+    assert whole.error < ERROR
+
+
+def test_a_deep_gated_model_takes_more_primes() -> None:
+    """The degrees of its polynomials double in each layer: twelve draws of
+    three primes would say too little."""
+    with ops.graph("g") as g:
+        x = g.input("x", "f32", g.symbol("batch", 1, 8), g.symbol("seq", 1, 64), 4)
+        layer = blocks.Layer(heads=2, ffn=64, activation="silu", gated=True)
+        g.output("y", blocks.encoder(x, 9, layer))
+    graph = g.build()
+    fused, _ = run_pipeline(graph, parse_pipeline(DEFAULT_PIPELINE))
+    whole = prove_pipeline(graph, fused)
+    assert whole is not None
+    assert whole.error is not None
+    assert whole.error < ERROR
 
 
 def test_the_kinds_of_the_default_passes() -> None:
@@ -213,6 +239,25 @@ def test_what_shows_at_long_sequences_alone(wrong: Rule, mask: Any) -> None:
         run_pipeline(g.build(), [rules_pass(once(wrong))], prove=True)
 
 
+def attention(mask: Mask, longest: int) -> Graph:
+    with ops.graph("g") as g:
+        batch, seq = g.symbol("batch", 1, 8), g.symbol("seq", 1, longest)
+        q, k, v = (g.input(n, "f32", batch, seq, 4) for n in "qkv")
+        g.output("y", ops.attention(q, k, v, mask, heads=1, kv_heads=1, scale=rsqrt(4)))
+    return g.build()
+
+
+@pytest.mark.parametrize("other", [causal(), causal() & window(4095, 0), window(4097, 0)])
+def test_masks_that_reach_further_than_what_is_drawn(other: Mask) -> None:
+    before = attention(causal() & window(4096, 0), 8192)
+    with pytest.raises(Refuted, match="far reaches of masks taken for nearer ones"):
+        prove_graphs("it", before, attention(other, 8192))
+    same = prove_graphs("it", before, attention(window(4096, 0), 8192))
+    assert same.kind == FIELD_TESTED
+    short = attention(causal() & window(4096, 0), 512)
+    assert prove_graphs("it", short, attention(causal(), 512)).kind == FIELD_TESTED
+
+
 WRONG_FUSED = [
     drops_the_scale,
     rounds_the_scale,
@@ -275,6 +320,57 @@ def test_a_difference_is_not_its_negative() -> None:
     graph = one(lambda g: ops.sub(g.input("a", "f32", 4), g.input("b", "f32", 4)))
     with pytest.raises(Refuted, match=r"rule turned .*4 of 4 numbers are others"):
         run_pipeline(graph, [rules_pass(once(turned))], prove=True)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (lambda i: i, lambda i: ops.mul(i, i)),
+        (lambda i: i, ops.abs_),
+        (lambda i: ops.less(0, i), lambda i: ops.equal(i, 1)),
+        (lambda i: ops.maximum(i, -3), lambda i: i),
+    ],
+)
+def test_integers_are_more_than_zeros_and_ones(right: Any, wrong: Any) -> None:
+    graphs = [one(lambda g, f=f: f(g.input("i", "i64", 5, 3))) for f in (right, wrong)]
+    with pytest.raises(Refuted, match="other integers"):
+        prove_graphs("it", *graphs)
+
+
+def test_a_mean_of_sixteen_is_not_one_of_each_length() -> None:
+    def of(**low: int) -> list[Graph]:
+        made: list[Graph] = []
+        for mean in (ops.mean, lambda x, **a: ops.mul(ops.sum_(x, **a), exact(1) / 16)):
+            with ops.graph("g") as g:
+                g.output("y", mean(g.input("x", "f32", g.symbol("seq", **low), 3), axis=0))
+            made.append(g.build())
+        return made
+
+    with pytest.raises(Refuted, match="at seq=17"):
+        prove_graphs("it", *of(low=16, high=64))
+    assert prove_graphs("it", *of(low=16, high=16)).kind == FIELD_TESTED
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "multiple"), [(1, 64, 1), (1, 3, 1), (16, 18, 1), (24, 64, 1), (1, 64, 16)]
+)
+def test_each_symbol_has_three_sizes(low: int, high: int, multiple: int) -> None:
+    with ops.graph("g") as g:
+        seq, n = g.symbol("seq", low, high), g.symbol("n", 1, 64)
+        if multiple > 1:
+            g.constrain("seq", "==", multiple * as_dim("n"))
+        g.output("y", -g.input("x", "f32", seq, n))
+    graph = g.build()
+    sizes, drawn = Sizes(graph, graph), set[int]()
+    for attempt in range(24):
+        found = None if sizes.enough else sizes.at(attempt)
+        if found is not None:  # which the constraint may leave none of
+            sizes.count(found)
+            drawn.add(found["seq"])
+    assert sizes.enough
+    assert len(drawn) >= 3
+    if multiple == 1:
+        assert any(all(n % d for d in range(2, n)) for n in drawn - {1})
 
 
 def test_a_shift_of_scores_is_no_difference() -> None:
@@ -346,6 +442,21 @@ def test_what_has_no_meaning_in_a_field_is_tested_in_floats() -> None:
     _, (report,) = run_pipeline(graph, [rules_pass(once(doubles_first))], prove=True)
     assert report.proof is not None
     assert report.proof.kind == FIELD_TESTED  # integers at the border are themselves
+
+
+def test_what_no_draw_can_compute_is_not_passed() -> None:
+    """An index made of floats may be outside of its table in each draw."""
+
+    def build(g: Builder, *, other: bool, beyond: int = 0) -> Any:
+        index = ops.cast(ops.floor(ops.add(g.input("x", "f32", 2), 3 + beyond)), dtype="i64")
+        y = ops.take(g.input("table", "f32", 8, 3), index)
+        return ops.mul(y, 2) if other else ops.add(y, y)
+
+    graphs = [one(lambda g, o=o: build(g, other=o)) for o in (False, True)]
+    assert prove_graphs("it", *graphs).kind == TESTED
+    graphs = [one(lambda g, o=o: build(g, other=o, beyond=50)) for o in (False, True)]
+    with pytest.raises(Refuted, match=r"no draw can be computed, take: index .* out of range"):
+        prove_graphs("it", *graphs)
 
 
 def test_a_pass_that_tells_no_regions_is_checked_as_a_whole() -> None:

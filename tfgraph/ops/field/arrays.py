@@ -19,7 +19,7 @@ from tfgraph.ops.array import Array
 from tfgraph.ops.field import modular
 from tfgraph.ops.field.columns import Columns, deeper, hidden_or_none
 from tfgraph.ops.field.degree import CONSTANT, VARIABLE
-from tfgraph.ops.field.draw import NotInField, P, Q, Redraw
+from tfgraph.ops.field.draw import NotInField, Redraw
 from tfgraph.ops.floats import FloatArray, each_array
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class FieldArray(Columns, Array):
             return replace(self, dtype_=dtype)
         if not dtype.is_float:
             return self.as_plain(self.plain.cast(dtype))
-        p, q = (modular.of_integers(self.plain.data, moduli) for moduli in (P, Q))
+        p, q = (modular.of_integers(self.plain.data, m) for m in (self.draw.p, self.draw.q))
         return FieldArray(self.draw, dtype, p, q)
 
     def _exp(self) -> FieldArray:
@@ -307,8 +307,9 @@ class FieldArray(Columns, Array):
         if (self.numbers == 0).any() or (self.q is not None and (self.q == 0).any()):
             raise Redraw("a division by zero")
         degree = self.degree.inverse(self.numbers[0].size)
-        q = None if self.q is None else modular.inverse(self.q, Q)
-        return replace(self, p=modular.inverse(self.numbers, P), q=q, degree=degree, value=None)
+        q = None if self.q is None else modular.inverse(self.q, self.draw.q)
+        p = modular.inverse(self.numbers, self.draw.p)
+        return replace(self, p=p, q=q, degree=degree, value=None)
 
     def _compared(self, f: str, other: FieldArray) -> FieldArray:
         if self.hidden is not None or other.hidden is not None:

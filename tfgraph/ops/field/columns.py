@@ -14,7 +14,7 @@ import numpy as np
 
 from tfgraph.ir import DType, Exact, TensorType, as_dim
 from tfgraph.ops.field.degree import CONSTANT, VARIABLE, Degree
-from tfgraph.ops.field.draw import Draw, NotInField, P, Q
+from tfgraph.ops.field.draw import Draw, NotInField
 from tfgraph.ops.floats import FloatArray
 
 if TYPE_CHECKING:
@@ -106,8 +106,8 @@ class Columns:
 
     def each(self, f: Callable[[Residues, tuple[int, ...]], Residues]) -> Self:
         """A function modulo each prime that leaves the degree as it is."""
-        q = None if self.q is None else f(self.q, Q)
-        return replace(self, p=f(self.numbers, P), q=q, value=None)
+        q = None if self.q is None else f(self.q, self.draw.q)
+        return replace(self, p=f(self.numbers, self.draw.p), q=q, value=None)
 
     def with_other(
         self,
@@ -116,8 +116,8 @@ class Columns:
         degree: Degree,
     ) -> Self:
         """A function of two modulo each prime, whose results are of that degree."""
-        q = None if self.q is None or other.q is None else f(self.q, other.q, Q)
-        p = f(self.numbers, other.numbers, P)
+        q = None if self.q is None or other.q is None else f(self.q, other.q, self.draw.q)
+        p = f(self.numbers, other.numbers, self.draw.p)
         return self.__class__(self.draw, self.dtype_, p, q, degree=degree)
 
     def moved(self, f: Callable[[NDArray, int], NDArray]) -> Self:

@@ -20,12 +20,19 @@ if TYPE_CHECKING:
     from tfgraph.ops.field.degree import Degree
     from tfgraph.ops.field.modular import NDArray, Residues
 
-# p = 2 q + 1, both prime, p the largest of 31 bits for which the square roots of the first eight
-# primes exist modulo both: so constants such as rsqrt(96) are numbers here, whose square is 1/96.
-# An exponent lives modulo q, and exp(x) = g^x modulo p, g of order q, keeps exp(x + y) = exp(x)
-# exp(y): as Mirage has it (Wu et al. 2024).
-PRIMES = ((2147024879, 1073512439), (2145341519, 1072670759), (2137043999, 1068521999))
-P, Q = tuple(p for p, _ in PRIMES), tuple(q for _, q in PRIMES)
+# p = 2 q + 1, both prime, the five largest p of 31 bits for which the square roots of the first
+# eight primes exist modulo both: so constants such as rsqrt(96) are numbers here, whose square is
+# 1/96. An exponent lives modulo q, and exp(x) = g^x modulo p, g of order q, keeps exp(x + y) =
+# exp(x) exp(y): as Mirage has it (Wu et al. 2024).
+PRIMES = (
+    (2147024879, 1073512439),
+    (2145341519, 1072670759),
+    (2137043999, 1068521999),
+    (2136629039, 1068314519),
+    (2135316959, 1067658479),
+)
+FEW, MANY = 3, len(PRIMES)
+"""How many a draw takes: what is deep has polynomials of so high a degree that few say little."""
 
 _WINDOW = 15  # bits of an exponent looked up at once
 
@@ -42,13 +49,14 @@ class Draw:
     """Random functions from a seed, and a count of what would have to collide for two different
     graphs to seem equal."""
 
-    def __init__(self, seed: int, exponents: bool = True) -> None:
+    def __init__(self, seed: int, exponents: bool = True, primes: int = FEW) -> None:
         """Without `exponents` inputs have no residues modulo each q, which only exp asks for: its
         operands are then random numbers."""
+        self.p, self.q = (moduli[:primes] for moduli in zip(*PRIMES, strict=True))
         self._exponents = exponents
         self._rng = np.random.default_rng(seed)
-        self._keys = [int(k) for k in self._rng.integers(0, 1 << 63, 8)]
-        self._tables = [self._powers(p) for p in P]
+        self._keys = [int(k) for k in self._rng.integers(0, 1 << 63, 2 * MANY)]
+        self._tables = [self._powers(p) for p in self.p]
         self.calls: Counter[str] = Counter()
         """How many elements each random function was asked for."""
         self.degree = 1
@@ -58,7 +66,9 @@ class Draw:
 
     def numbers(self, shape: tuple[int, ...]) -> tuple[Residues, Residues | None]:
         """Independent uniform elements, modulo each p and each q."""
-        return self._uniform(P, shape), self._uniform(Q, shape) if self._exponents else None
+        return self._uniform(self.p, shape), self._uniform(
+            self.q, shape
+        ) if self._exponents else None
 
     def integers(self, high: int, shape: tuple[int, ...]) -> NDArray:
         """Independent uniform integers below `high`."""
@@ -70,10 +80,10 @@ class Draw:
         key = zlib.crc32(name.encode())
         found = [
             modular.mixed(self._digest(p, key), self._keys[i] ^ (i << 40))
-            for i in range(2 * len(P))
+            for i in range(2 * len(self.p))
         ]
-        both = modular.reduce(np.stack(found), P + Q)
-        return both[: len(P)], both[len(P) :]
+        both = modular.reduce(np.stack(found), self.p + self.q)
+        return both[: len(self.p)], both[len(self.p) :]
 
     def order(self, p: Residues, degree: Degree) -> Residues:
         """A random rank of each element: less and max compare these."""
@@ -85,23 +95,23 @@ class Draw:
         self._asked("exp", q, degree)
         low, high = (q & np.uint64((1 << _WINDOW) - 1)), q >> np.uint64(_WINDOW)
         rows = [
-            small[low[i]] * large[high[i]] % np.uint64(P[i])
+            small[low[i]] * large[high[i]] % np.uint64(self.p[i])
             for i, (small, large) in enumerate(self._tables)
         ]
         return np.stack(rows)
 
     def constant(self, value: Exact) -> tuple[Residues, Residues]:
         """An exact constant, as the expression that it is."""
-        p, q = ([_rational(value, m) for m in moduli] for moduli in (P, Q))
+        p, q = ([_rational(value, m) for m in moduli] for moduli in (self.p, self.q))
         for function, argument in value.calls:
             if function in ("sqrt", "rsqrt"):
-                factors = [self._root(argument, m, function == "rsqrt") for m in P + Q]
+                factors = [self._root(argument, m, function == "rsqrt") for m in self.p + self.q]
             elif function == "exp":
                 factors = self._constant_exp(argument.numerator, argument.denominator)
             else:
                 factors = self._constant("log", argument.numerator, argument.denominator)
-            p = [x * f % m for x, f, m in zip(p, factors, P, strict=False)]
-            q = [x * f % m for x, f, m in zip(q, factors[len(P) :], Q, strict=True)]
+            p = [x * f % m for x, f, m in zip(p, factors, self.p, strict=False)]
+            q = [x * f % m for x, f, m in zip(q, factors[len(self.p) :], self.q, strict=True)]
         return np.array(p, np.uint64), np.array(q, np.uint64)
 
     @property
@@ -110,7 +120,7 @@ class Draw:
         calls of one random function, or two results, have equal operands which differ as
         polynomials. Independent modulo each prime."""
         pairs = 1 + sum(n * (n - 1) / 2 for n in self.calls.values())
-        return float(min(1.0, pairs * math.prod(min(1.0, self.degree / q) for q in Q)))
+        return float(min(1.0, pairs * math.prod(min(1.0, self.degree / q) for q in self.q)))
 
     def see(self, degree: Degree) -> None:
         """Something of that degree is compared."""
@@ -143,10 +153,10 @@ class Draw:
         result = 1
         for number, up in ((top, True), (bottom, False)):
             for factor, count in _factors(number):
-                found = [modular.root(factor, m) for m in P + Q]
+                found = [modular.root(factor, m) for m in self.p + self.q]
                 drawn = self._constant("sqrt", factor, 1)
                 roots = drawn if None in found else found
-                one = roots[(P + Q).index(modulus)]
+                one = roots[(self.p + self.q).index(modulus)]
                 assert one is not None
                 one = pow(one, count, modulus)
                 result = result * (one if up != inverted else pow(one, -1, modulus)) % modulus
@@ -155,10 +165,13 @@ class Draw:
     def _constant(self, name: str, top: int, bottom: int) -> list[int]:
         """A random number for a function of a rational: the same each time in this draw."""
         key = zlib.crc32(f"{name} {top}/{bottom}".encode())
-        return [int(modular.mixed(np.array(key), self._keys[i])) % m for i, m in enumerate(P + Q)]
+        return [
+            int(modular.mixed(np.array(key), self._keys[i])) % m
+            for i, m in enumerate(self.p + self.q)
+        ]
 
     def _constant_exp(self, top: int, bottom: int) -> list[int]:
-        exponents = [top * pow(bottom, -1, q) % q for q in Q]
+        exponents = [top * pow(bottom, -1, q) % q for q in self.q]
         column = np.array(exponents, np.uint64).reshape(-1, 1)
         from tfgraph.ops.field.degree import CONSTANT
 
