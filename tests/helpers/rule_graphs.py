@@ -14,6 +14,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph
 from tfgraph.ops import Builder
 from tfgraph.passes import PASSES, run_pipeline
+from tfgraph.passes.proof import TESTED
 
 Make = Callable[[Builder], Any]
 ROUNDED = ("recover-activations",)
@@ -44,6 +45,10 @@ class Graphs(dict[str, tuple[Make, dict[str, int]]]):
             g.output("y", make(g))
         graph = g.build()
         assert _applied(pass_, graph)[1] == rules
+        # Exactly checked too, unless it reads something for what it nearly is: TESTED is no rule.
+        _, (report,) = run_pipeline(graph, [PASSES[pass_]()], prove=True)
+        assert report.proof is not None
+        assert report.proof.kind != TESTED
         _same(pass_, "unchanged", graph)
         for what, changed in neighbours(graph):
             _same(pass_, what, changed)

@@ -25,7 +25,7 @@ from tfgraph.ops.floats import FloatArray, each_array
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tfgraph.ir import DimLike, ExactLike
+    from tfgraph.ir import DimLike, Exact, ExactLike
     from tfgraph.ops.define import OpDef
     from tfgraph.ops.field.modular import NDArray, Residues
 
@@ -82,8 +82,8 @@ class FieldArray(Columns, Array):
             return (
                 chosen.where(flip, chosen.each(modular.negative), chosen) if f in _ODD else chosen
             )
-        if f == "sqrt" and self.value is not None and not self.value.calls:
-            return self.like(sqrt(self.value))
+        if f == "sqrt" and self.value is not None:
+            return self._root(self.value)
         return self._opaque(f)
 
     def binary(self, f: str, other: FieldArray) -> FieldArray:
@@ -116,7 +116,7 @@ class FieldArray(Columns, Array):
         self.draw.masked = True
         self.draw.chosen |= bool((keep.sum(axis=-1) > 1).any())
         hidden = ~keep if self.hidden is None else ~keep | self.hidden
-        return replace(self.repeated(hidden.shape), hidden=hidden_or_none(hidden))
+        return replace(self.repeated(hidden.shape), hidden=hidden_or_none(hidden), value=None)
 
     def empty(self, axis: int) -> FieldArray:
         """Whether all along the axis is -inf."""
@@ -250,6 +250,21 @@ class FieldArray(Columns, Array):
             p = np.where(self.hidden, np.uint64(0), p)
         degree = CONSTANT if self.degree == CONSTANT else VARIABLE
         return FieldArray(self.draw, self.dtype_, p, None, degree=degree)
+
+    def _root(self, value: Exact) -> FieldArray:
+        """The square root of a constant: an expression, or where that has none, such as of a root,
+        the number whose square it is. That of a negative number is a random one."""
+        shape = self.numbers.shape[1:]
+        if not value.factor:
+            return self
+        if not value.calls and value.factor > 0:
+            return self.like(sqrt(value)).repeated(shape)
+        rows = zip(self.draw.constant(value), (self.draw.p, self.draw.q), strict=True)
+        roots = [list(map(modular.root, map(int, xs), moduli)) for xs, moduli in rows]
+        if None in (*roots[0], *roots[1]):
+            return self._opaque("sqrt")
+        p, q = (np.array(found, np.uint64) for found in roots)
+        return FieldArray(self.draw, self.dtype_, p, q).repeated(shape)
 
     def _opaque(self, name: str) -> FieldArray:
         p, q = self.draw.opaque(name, self.numbers, self.degree)

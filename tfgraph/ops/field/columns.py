@@ -36,7 +36,7 @@ class Columns:
     """Where an element is -inf; None: nowhere."""
     degree: Degree = CONSTANT
     value: Exact | None = None
-    """Of a constant that an op's body gives."""
+    """What all elements are, of a constant."""
 
     @classmethod
     def integers(cls, draw: Draw, array: NDArray) -> Self:
@@ -126,7 +126,7 @@ class Columns:
             return self.as_plain(FloatArray(f(self.plain.data, 0)))
         q = None if self.q is None else f(self.q, 1)
         hidden = None if self.hidden is None else f(self.hidden, 0)
-        return replace(self, p=f(self.numbers, 1), q=q, hidden=hidden, value=None)
+        return replace(self, p=f(self.numbers, 1), q=q, hidden=hidden)
 
     def repeated(self, sizes: tuple[int, ...]) -> Self:
         """Axes of 1 repeated, and axes added in front."""
