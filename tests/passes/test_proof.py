@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from tfgraph.passes.proof import (
     ERROR,
     FIELD_TESTED,
     PROVED,
+    READ,
     TESTED,
     Refuted,
     prove_graphs,
@@ -217,6 +219,11 @@ def narrows_a_window(q: Any, k: Any, v: Any, m: Any, node: Node) -> Any:
 
 
 @rule(_FUSED)
+def adds_a_wide_window(q: Any, k: Any, v: Any, m: Any, node: Node) -> Any:
+    return _attention(node, q, k, v, m & window(50, None))
+
+
+@rule(_FUSED)
 def takes_another_distance(q: Any, k: Any, v: Any, m: Any, node: Node) -> Any:
     return _attention(node, q, k, v, relative(m.table, 200))
 
@@ -226,6 +233,7 @@ def takes_another_distance(q: Any, k: Any, v: Any, m: Any, node: Node) -> Any:
     [
         (drops_a_wide_window, lambda g: window(64, 64)),
         (narrows_a_window, lambda g: window(100, 0)),
+        (adds_a_wide_window, lambda g: window(100, 0)),
         (takes_another_distance, lambda g: relative(g.input("table", "f32", 8, 2), 20)),
     ],
 )
@@ -371,6 +379,61 @@ def test_each_symbol_has_three_sizes(low: int, high: int, multiple: int) -> None
     assert len(drawn) >= 3
     if multiple == 1:
         assert any(all(n % d for d in range(2, n)) for n in drawn - {1})
+
+
+def pair(build: Callable[[Builder], tuple[Any, Any]]) -> tuple[Graph, Graph]:
+    """Two graphs of the same inputs."""
+    return one(lambda g: build(g)[0]), one(lambda g: build(g)[1])
+
+
+def two_results(g: Builder) -> tuple[Any, Any]:
+    values, places = ops.topk(g.input("x", "f32", 2, 5), k=3)
+    return ops.cast(values, dtype="f32"), ops.cast(places, dtype="f32")
+
+
+def two_masks(g: Builder) -> tuple[Any, Any]:
+    scores = g.input("scores", "f32", "batch", 1, "seq", "seq")
+    rows, columns = (g.input(n, "i64", "batch", "seq") for n in ("rows", "columns"))
+    masked_by = (ops.mask(scores, padding(keep)) for keep in (rows, columns))
+    found, other = (ops.softmax(x) for x in masked_by)
+    return found, other
+
+
+def two_lengths(g: Builder) -> tuple[Any, Any]:
+    x = g.input("x", "f32", "batch", "seq")
+    ones = (ops.full(shape=(n,), value=1) for n in ("batch", "seq"))
+    found, other = (x / ops.sum_(row, axis=0) for row in ones)
+    return found, other
+
+
+def two_factors(g: Builder) -> tuple[Any, Any]:
+    integers = ops.cast(g.input("x", "f32", 40), dtype="i64")  # which a field has not
+    whole = ops.cast(integers, dtype="f32")
+    return ops.mul(whole, exact(1)), ops.mul(whole, exact(1 + Fraction(1, 10**8)))
+
+
+@pytest.mark.parametrize("build", [two_results, two_masks, two_lengths, two_factors])
+def test_graphs_that_are_nearly_the_same_are_told_apart(build: Any) -> None:
+    before, after = pair(build)
+    assert prove_graphs("nothing", before, before).kind == PROVED
+    for graphs in ((before, after), (after, before)):
+        with pytest.raises(Refuted, match="this changes what the graph computes"):
+            prove_graphs("this", *graphs)
+
+
+def test_what_stands_behind_a_reading_is_checked() -> None:
+    @rule(call("tanh", var("x")), reads="tanh as erf")
+    def reads(x: Any) -> Any:
+        return ops.erf(x)
+
+    def build(g: Builder) -> Any:
+        return ops.gelu(ops.tanh(g.input("x", "f32", 4)))
+
+    _, (report,) = run_pipeline(one(build), [rules_pass(reads)], prove=True)
+    assert report.proof is not None
+    assert (report.proof.kind, report.proof.error) == (READ, None)
+    with pytest.raises(Refuted, match="rule takes-relu changes"):
+        run_pipeline(one(build), [rules_pass(reads, takes_relu)], prove=True)
 
 
 def test_a_shift_of_scores_is_no_difference() -> None:

@@ -264,11 +264,17 @@ def _scalar(document: Document, node: Any, where: Location) -> Any:
         if len(digits) > MAX_DIGITS:
             document.errors.append(TfgraphError("a number with too many digits", where))
             return None
-        if kind == "float":
-            return float(digits.replace(".inf", "inf").replace(".nan", "nan"))
-        prefixed = digits.lstrip("+-")[:2] in ("0x", "0o", "0b")
-        return int(digits, 0) if prefixed else int(digits)
+        try:
+            if kind == "float":
+                return float(digits.replace(".inf", "inf").replace(".nan", "nan"))
+            prefixed = digits.lstrip("+-")[:2] in ("0x", "0o", "0b")
+            return int(digits, 0) if prefixed else int(digits)
+        except ValueError:  # it was tagged as a number: `!!int x`
+            document.errors.append(TfgraphError(f"!!{kind} {text!r} is no number", where))
+            return None
     if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            document.errors.append(TfgraphError(f"!!bool {text!r} is neither true nor false", where))
         return text.lower() == "true"
     if kind == "null":
         return None
