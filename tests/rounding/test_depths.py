@@ -26,13 +26,15 @@ U = UNITS["float32"]
 WIDTH, KEYS, WIDE = 300, 256, 4096  # WIDE: a power of 2, by which norms divide exactly
 MACHINE = cpu_machine()
 LANES = MACHINE.lanes
+STEP = norm.UNROLL * LANES
+ROWS, REST = 32, STEP + 3 * LANES + 1  # a step of a norm, and as much behind it as there may be
 
 
 @pytest.fixture(scope="module")
 def program() -> Iterator[Runnable]:
     with ops.graph("sums") as g:
         x, wide = g.input("x", "f32", 1, WIDTH), g.input("wide", "f32", 1, WIDE)
-        v = g.input("v", "f32", 1, KEYS, 8)
+        v, rest = g.input("v", "f32", 1, KEYS, 8), g.input("rest", "f32", ROWS, REST)
         w = g.param("w", "f32", WIDTH, 8)
         column = ops.reshape(x, shape=(WIDTH, 1))
         results = {
@@ -42,6 +44,7 @@ def program() -> Iterator[Runnable]:
             "across": ops.sum_(column, axis=0),
             "softmax": ops.softmax(x),
             "rms_norm": ops.rms_norm(wide, eps=0),
+            "rest": ops.rms_norm(rest, eps=0),
             "attention": ops.attention(ops.mul(v, 0), v, v, heads=1, kv_heads=1, scale=1),
         }
         for name, result in results.items():
@@ -108,13 +111,26 @@ def test_softmax_adds_by_lanes(program: Runnable) -> None:
 
 
 def test_a_norm_has_four_vectors_of_lanes(program: Runnable) -> None:
-    step = norm.UNROLL * LANES
     partners = [LANES, 2 * LANES, *folded(LANES)]
-    x = path(WIDE, list(range(0, WIDE, step)), partners, float(np.sqrt(U)))
+    x = path(WIDE, list(range(0, WIDE, STEP)), partners, float(np.sqrt(U)))
     exact = 1 / np.sqrt(np.mean(np.square(x, dtype=np.float64)))
     y = run(program, wide=x)["rms_norm"][0, 0]
     lost = 2 * (y / exact - 1) / U  # of the mean square: the root halves it
     assert abs(lost - norm.depth(WIDE, LANES)) < 4  # its own rounding, and the root's
+
+
+def test_the_first_vector_of_a_norm_takes_the_rest_of_the_row(program: Runnable) -> None:
+    """On many rows, since the width is no power of 2: a division that rounds, up or down. Divided
+    by the width, the first squares are a little above a power of 2."""
+    inverse = float(np.float32(1 / REST))
+    first = np.sqrt(np.linspace(1, 1.1, ROWS) / 2 ** np.ceil(-np.log2(inverse)) / inverse)
+    partners = [*range(STEP, REST, LANES), LANES, 2 * LANES, *folded(LANES)]
+    x = np.zeros((ROWS, REST), np.float32)
+    x[:, 0], x[:, partners] = first, (first * np.sqrt(0.9 * U))[:, None]
+    exact = 1 / np.sqrt(np.sum(np.square(x, dtype=np.float64), axis=1) * inverse)
+    y = run(program, rest=x)["rest"][:, 0].astype(np.float64) / x[:, 0]
+    lost = 2 * (y / exact - 1) / (0.9 * U)
+    assert abs(lost.mean() - norm.depth(REST, LANES)) < 1.5
 
 
 def test_attention_adds_the_keys_of_a_tile_then_the_tiles(program: Runnable) -> None:
