@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -16,10 +17,13 @@ from helpers.tolerance import assert_close
 import tfgraph
 from tfgraph import cache as caching
 from tfgraph.api import VerificationFailed
+from tfgraph.api.remembered import remembered
+from tfgraph.api.verify import Verification
 from tfgraph.cache import Cache, default_cache, default_folder, refusal, using
 from tfgraph.ir import Graph
 from tfgraph.passes import proof
 from tfgraph.text import parse_graph
+from tfgraph.weights import Seeded
 
 LAYER = """
   %a{i} = attention(%x{i}, %x{i}, %x{i}, causal()) {{heads=2, kv_heads=2, scale=1/2}}
@@ -111,10 +115,54 @@ def test_a_proof_is_of_these_two_graphs_alone(
         found = proof.prove_graphs("this", before, turned)
         assert found.kind == proof.FIELD_TESTED
         for _ in range(2):
-            with pytest.raises(proof.Refuted):
-                proof.prove_graphs("this", before, wrong)
+            for first, second in ((before, wrong), (wrong, turned)):
+                with pytest.raises(proof.Refuted):
+                    proof.prove_graphs("this", first, second)
         monkeypatch.delattr(proof, "_drawn")
         assert proof.prove_graphs("this", before, turned) == found
+
+
+def test_a_verification_is_against_these_weights_alone(tmp_path: Path) -> None:
+    """Whatever the artifact holds: it was packed by code that may be wrong."""
+    graph = model(1)
+    ones = {name: np.ones(8, np.float32) for name in ("scale", "bias")}
+    weights = [
+        Seeded(graph.params),
+        Seeded(graph.params, 1),
+        ones,
+        {**ones, "bias": np.zeros(8, np.float32)},
+        {"scale": ones["scale"], "shift": ones["bias"]},
+        {**ones, "bias": np.ones((2, 4), np.float32)},
+        {**ones, "bias": ones["bias"].view(np.int32)},
+    ]
+    (tmp_path / "manifest.json").write_text("{}")
+    with using(Cache(tmp_path / "cache")):
+        for again in (False, True):
+            for given in weights:
+                found = remembered(tmp_path, given, lambda: Verification("numpy", True, None))
+                assert (found.ok, found.remembered) == (True, again)
+        (tmp_path / "manifest.json").write_text("{} ")
+        assert not remembered(tmp_path, ones, lambda: Verification("numpy", True, None)).remembered
+
+
+@pytest.mark.parametrize(
+    "module", ["tfgraph.cache", "tfgraph.passes.fuse_attention", "tfgraph.backends.tvm.cpu.gemm"]
+)
+def test_another_source_makes_another_hash(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of any part of tfgraph: what a pass or a backend did before it was changed is not found."""
+    before, spec = caching.fingerprint(), importlib.util.find_spec(module)
+    assert spec is not None
+    changed, read = Path(str(spec.origin)).resolve(), Path.read_bytes
+
+    def edited(path: Path) -> bytes:
+        return read(path) + (b"#" if path.resolve() == changed else b"")
+
+    monkeypatch.setattr(Path, "read_bytes", edited)
+    caching.fingerprint.cache_clear()
+    try:
+        assert caching.fingerprint() != before
+    finally:
+        caching.fingerprint.cache_clear()
 
 
 def test_a_damaged_entry_is_dropped_and_made_anew(tmp_path: Path) -> None:
