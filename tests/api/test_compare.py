@@ -150,13 +150,15 @@ def test_an_artifact_runs_as_it_is(tmp_path: Path) -> None:
     weights = {
         p.value.name: np.ones(tuple(map(int, p.value.type.shape)), np.float32) for p in graph.params
     }
+    weights["down.weight"][0, 0] = np.nan  # which is equal to itself
     tfgraph.compile(graph, "cpu", output=artifact, weights=weights).close()
     assert compare(graph, weights=weights, artifact=artifact, dims={"n": 2}).ok
     other = {**weights, "down.weight": weights["down.weight"] * 2}
     report = compare(graph, weights=other, artifact=artifact, dims={"n": 2}, intermediates=False)
     first = report.first_divergence
     assert first is not None
-    assert (first.kind, first.value) == ("weight", "down.weight")
+    assert (first.kind, first.value, first.worst_index) == ("weight", "down.weight", (0, 1))
+    assert "63 of 64 elements differ, by up to 1.00e+00" in first.why
     renamed = replace(graph, outputs=(replace(graph.outputs[0], name="z"),))
     with pytest.raises(TfgraphError, match="was compiled from another model"):
         compare(renamed, artifact=artifact, dims={"n": 2})

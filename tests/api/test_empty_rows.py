@@ -118,3 +118,7 @@ def test_compare_and_bisect_take_them_as_they_were_written(graph: Graph) -> None
     steps = bisect(graph, inputs, passes=IMPORTED_PIPELINE)
     assert steps.ok, steps
     assert any(s.proof is not None and s.proof.kind == "READ" for s in steps.steps)
+    after = bisect(graph, inputs, passes="recover-masks,recover-heads")
+    assert after.ok, after
+    worst = [s.worst for s in after.steps]  # of the second pass too, on zeros of the first
+    assert [d is not None and d.ok for d in worst] == [True, True]

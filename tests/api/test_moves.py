@@ -32,8 +32,8 @@ def steps(factor: float, *, rounds: bool = True) -> Graph:
     [
         (100 + 5e-5, True, True),  # its last digits: some numbers round to another integer
         (100 + 1e-5, False, True),
-        (101, True, False),
-        (101, False, False),
+        (100.1, True, False),  # not ten times as far
+        (100.1, False, False),
     ],
 )
 def test_an_error_is_told_from_a_rounding(factor: float, rounds: bool, ok: bool) -> None:
