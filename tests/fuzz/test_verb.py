@@ -107,6 +107,7 @@ def fuzz(
 ) -> Callable[..., Any]:
     """Runs the verb with the plugin; its exit code, stdout and stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tfgraph.fuzz.work._SHRINK_SECONDS", 600)  # as long as it takes
     (tmp_path / "wrong.py").write_text(PLUGIN)
 
     def call(line: str) -> Any:

@@ -12,7 +12,8 @@ from tfgraph.api.rounding import Float64
 from tfgraph.fuzz import Case, Judge, random_case
 from tfgraph.fuzz.batch import ONES, points
 from tfgraph.fuzz.run import run
-from tfgraph.fuzz.witnesses import FAULTS, nothing_hidden, one_by_one
+from tfgraph.fuzz.witnesses import Fault, nothing_hidden, one_by_one
+from tfgraph.ir import DType
 from tfgraph.onnx.export import exports, registry
 from tfgraph.text import parse_graph
 
@@ -80,14 +81,20 @@ def test_what_a_witness_refuses_is_counted(tmp_path: Path) -> None:
 
 
 def test_faults_are_of_graphs_that_compute_nothing_else() -> None:
-    (fault,) = (f for f in FAULTS if "softmax" in f.ops)
-    text = """graph g(%x: f32[n,4]) {{
-      %0 = {op}(%x) : f32[n,4]
-      %1 = softmax(%0) {{axis=-1}} : f32[n,4]
-      return y=%1
-    }}"""
-    assert fault.shows(parse_graph(text.format(op="softmax")))
-    assert not fault.shows(parse_graph(text.format(op="tanh")))
+    def shown(fault: Fault, dtype: str, *ops: str) -> bool:
+        made, lines = "x", list[str]()
+        for i, op in enumerate(ops):
+            lines.append(f"  %{i} = {op}(%{made}) : {dtype}[n]\n")
+            made = str(i)
+        text = f"graph g(%x: {dtype}[n]) {{\n{''.join(lines)}  return y=%{made}\n}}"
+        return fault.shows(parse_graph(text))
+
+    half = Fault("onnx-reference", frozenset({"gelu", "erf"}), DType.float16, "")
+    assert shown(half, "f16", "gelu", "erf")
+    assert not shown(half, "f16", "erf", "tanh")
+    assert not shown(half, "f16", "tanh", "erf")
+    assert not shown(half, "f32", "erf")
+    assert shown(replace(half, dtype=None), "f32", "erf")
 
 
 def test_a_mask_hides_numbers_from_witnesses() -> None:
