@@ -3,6 +3,7 @@ bounds are far from useless where they do not fire: see tests/rounding."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -54,16 +55,19 @@ def test_a_kernel_that_is_wrong_alone_is_shrunk_and_replayed(tmp_path: Path) -> 
           %a = tanh(%x) : f32[n,8]
           %y = layer_norm(%a) {eps=1e-06} : f32[n,8]
           %z = mul(%y, 0) : f32[n,8]
-          return %z
+          %w = layer_norm(%x) {eps=1e-06} : f32[n,8]
+          return %z, %w
         }"""
     )
     case = Case(7, graph, {"x": ("normal", None)})
-    judge = KernelJudge("off-by-eps", strict=True)
-    (failure,), _ = kernel_failures([case], judge, [{"n": 3}], 3, 5)
+    judge = KernelJudge("off-by-eps", threads=2, strict=True)
+    (failure,), _ = kernel_failures([case], judge, [{"n": 3}], 1, 5)  # one of the two
     assert failure.seed == 7
     assert [node.op for node in failure.graph.nodes] == ["layer_norm"]
     assert "isolated bound" in failure.wrong.why
     saved = save(failure, judge, tmp_path)
+    record = json.loads((saved.folder / "failure.json").read_text("utf-8"))
+    assert (record["threads"], record["alone"], record["sizes"]) == (2, True, {"n": 1})
     assert [w.why for w in replay(saved.folder).wrong] == [failure.wrong.why]
     assert replay(saved.folder, "numpy").wrong == []
 

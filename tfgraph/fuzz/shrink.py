@@ -204,7 +204,10 @@ def _bypass(failure: Failure) -> list[Failure]:
 def _smaller(failure: Failure) -> list[Failure]:
     """One size less, the least first: of every input the rows and columns that are left."""
     made: list[Failure] = []
-    for symbol in failure.graph.symbols:
+    graph = failure.graph
+    declared = [s.name for s in graph.symbols]
+    of_inputs = [name for i in graph.inputs for d in i.value.type.shape for name in d.symbols]
+    for symbol in map(graph.symbol, dict.fromkeys([*declared, *of_inputs])):
         size = failure.sizes.get(symbol.name, 0)
         for less in dict.fromkeys([symbol.low, 2, 3, size // 2, size - 1]):
             if symbol.low <= less < size:
