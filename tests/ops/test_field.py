@@ -106,6 +106,30 @@ def test_sums_and_means(draw: Draw, axis: int) -> None:
         assert np.array_equal(running, row.cumsum(axis=axis) % m)
 
 
+@pytest.mark.parametrize(
+    ("move", "same"),
+    [
+        (lambda x, y: x.reshape((4, 6)), lambda x, y: x.reshape(4, 6)),
+        (lambda x, y: x.transpose((2, 0, 1)), lambda x, y: x.transpose(2, 0, 1)),
+        (lambda x, y: x.slice(-1, 1, 3), lambda x, y: x[:, :, 1:3]),
+        (lambda x, y: x.slice(1, 0, 1).broadcast((3, 2, 1, 4)), lambda x, y: np.stack([x[:, :1]] * 3)),
+        (lambda x, y: x.join([y, x], 0), lambda x, y: np.concatenate([x, y, x], 0)),
+        (lambda x, y: x.join([y], -1), lambda x, y: np.concatenate([x, y], -1)),
+    ],
+)  # fmt: skip
+def test_residues_and_flags_move_together(draw: Draw, move: Any, same: Any) -> None:
+    arrays = [numbers(draw, 2, 3, 4) for _ in range(2)]
+    keep = np.random.default_rng(0).integers(0, 2, (2, 2, 3, 4)).astype(bool)
+    hidden = [x.hide(FieldArray.integers(draw, k)) for x, k in zip(arrays, keep, strict=True)]
+    for pair in (arrays, hidden):
+        made = move(*pair)
+        assert np.array_equal(made.flags(), same(*(x.flags() for x in pair)))
+        for moduli in (P, Q):
+            rows = [integers(x, moduli) for x in pair]
+            for found, *given in zip(integers(made, moduli), *rows, strict=True):
+                assert np.array_equal(found, same(*given))
+
+
 def test_exp_turns_sums_into_products(draw: Draw) -> None:
     a, b = numbers(draw, 4), numbers(draw, 4)
     together = xp.exp(xp.add(a, b))
@@ -250,8 +274,11 @@ def test_what_has_no_meaning_is_said(draw: Draw) -> None:
         x.take(i.like(5), 0)
 
 
-def test_degrees() -> None:
+def test_degrees(draw: Draw) -> None:
     """Of x1 x2 + x3 over (y1 y2), and of fractions that share a denominator."""
+    x = numbers(draw, 3, 5)
+    shares = x.binary("div", x.reduce("sum", 1))
+    assert (shares.degree.top, shares.degree.bottom) == (1 + 2, 3)  # of three sums
     product = VARIABLE.times(VARIABLE)
     assert product.plus(VARIABLE).top == 2
     assert (CONSTANT.times(VARIABLE).total, CONSTANT.inverse(9).total) == (1, 0)
