@@ -11,6 +11,7 @@ import pytest
 
 import tfgraph
 from tfgraph.api import compare
+from tfgraph.api.blame import judge
 from tfgraph.api.fuse import fuse
 from tfgraph.backends import Backend, Target, register_backend
 from tfgraph.backends.numpy import NumpyExecutable
@@ -104,6 +105,54 @@ def test_what_stands_between_kernels_is_told_apart() -> None:
     (judgement,) = report.judgements
     assert judgement.blamed == ("planted",)
     assert judgement.errors[0] < 1e-6 < judgement.errors[1]
+
+
+def test_errors_that_grow_are_told_from_a_wrong_kernel() -> None:
+    """A sum of 512 terms may be off by 512 roundings, where all go one way; the reference's never
+    do, and its outputs are held to that."""
+
+    def off(y: NDArray) -> NDArray:
+        return (y.astype(np.float64) * (1 + 300 * 2.0**-24)).astype(y.dtype)
+
+    class Growing(Wrong):
+        def __call__(self, *, dims: Any = None, **inputs: Any) -> dict[str, NDArray]:
+            known = {**inputs, **{n: self.inner.weights[n] for n in ("up", "down")}}
+            for node in self.inner.graph.nodes:
+                x, w = (known[v.name] for v in node.inputs)
+                known[node.output.name] = off((x.astype(np.float64) @ w).astype(np.float32))
+            return {o.name: known[o.value.name] for o in self.inner.graph.outputs}
+
+    class Planted(Backend):
+        name = "growing"
+
+        def compile(self, graph: Graph, weights: Any, target: Any, functions: Any = None) -> Any:
+            return Growing(NumpyExecutable(graph, weights), lambda graph, outputs: outputs)
+
+    register_backend("growing", Planted)
+    with tfgraph.graph("long") as g:
+        h = tfgraph.ops.linear(g.input("x", "f32", "n", 512), g.param("up", "f32", 512, 512))
+        g.output("y", tfgraph.ops.linear(h, g.param("down", "f32", 512, 512)))
+    rng = np.random.default_rng(0)
+    weights = {name: rng.random((512, 512), np.float32) for name in ("up", "down")}
+    x = rng.random((3, 512), np.float32)
+    first = compare(
+        g.build(), ("numpy", "growing"), {"x": x}, weights=weights, passes="dce"
+    ).first_divergence
+    assert first is not None
+    assert (first.kind, first.op, first.isolated) == ("accumulated", "linear", None)
+    assert "their errors grow" in first.why
+
+
+def test_integers_are_right_or_wrong() -> None:
+    with tfgraph.graph("whole") as g:
+        g.output("y", tfgraph.ops.cast(g.input("x", "f32", 3), dtype="i64"))
+    x = np.array([1.5, -2.5, 7], np.float32)
+    want = np.array([1, -2, 7])
+    results = [("right", want), ("off", np.array([1, -1, 7])), ("narrow", want.astype(np.int32))]
+    judged = judge(g.build(), "y", {}, {}, {"x": x}, results)
+    assert judged.blamed == ("off", "narrow")
+    assert judged.errors == (0, 1, np.inf)
+    assert judged.to_json()["errors"] == {"right": 0, "off": 1, "narrow": None}
 
 
 def test_the_first_kernel_in_order_is_named() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tfgraph.ops as ops
+from tfgraph.api.allowed import Allowed
 from tfgraph.api.bounds import difference
-from tfgraph.api.verify import plan, verify
+from tfgraph.api.verify import Verification, plan, together, verify
 from tfgraph.backends.base import Target, symbol_ranges
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.errors import Location
@@ -118,3 +120,39 @@ def test_a_length_that_is_first_in_a_bias_is_no_batch() -> None:
     points = plan(g.build())
     assert {"batch": 3, "seq": 67} in points
     assert {"batch": 67, "seq": 1} in points
+
+
+def test_functions_have_one_outcome() -> None:
+    """False where any is wrong, else None where nothing could be shown of one; and the sizes of a
+    failure are those at which its function was wrong."""
+    zero = np.zeros(2, np.float32)
+    fine, wrong = difference("y", zero, zero, 0.5), difference("y", zero, zero + 1, 0.5)
+    sizes = [{"n": n} for n in range(1, 7)]
+
+    def of(ok: bool | None, dims: list[dict[str, int]]) -> Verification:
+        d = wrong if ok is False else fine
+        return Verification("numpy", ok, None, tuple(dims), (d,), (len(dims) - 1,))
+
+    for each in itertools.product((True, None, False), repeat=3):
+        names = "main", "prefill", "step"
+        parts = [of(ok, sizes[2 * i : 2 * i + 2]) for i, ok in enumerate(each)]
+        found = together(dict(zip(names, parts, strict=True)))
+        assert found.ok is (False if False in each else None if None in each else True)
+        assert [d.name for d in found.outputs] == ["y", "prefill: y", "step: y"]
+        assert [o["dims"] for o in found.to_json()["outputs"]] == sizes[1::2]
+        if False in each:
+            first = each.index(False)
+            name = f"{names[first]}: y" if first else "y"
+            assert found.failure.startswith(f"output '{name}' differs from numpy by 1.00e+00")
+            assert f"of n={2 * first + 2}, bound" in found.failure
+
+
+def test_a_bound_grows_with_the_values_and_never_shrinks() -> None:
+    with ops.graph("scaled") as g:
+        g.output("y", ops.tanh(g.input("x", "f32", "n")) * 7)
+    allowed = Allowed(g.build(), {}, Target("numpy"), [{"n": 50}])
+    usual = allowed.bound("y", np.array([6.0], np.float32))
+    assert 6 * 2.0**-24 < usual < 1e-5
+    assert allowed.bound("y", np.array([1e-3], np.float32)) == usual
+    assert allowed.bound("y", np.array([7e3], np.float32)) < 1100 * usual
+    assert allowed.bound("y", np.array([7e3, -np.inf], np.float32)) > 990 * usual
