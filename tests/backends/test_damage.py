@@ -127,6 +127,24 @@ def test_weights_that_are_not_hashed_must_be_weights(artifact: Path, copy: Path,
         tfgraph.load(copy, verify_weights=False)
 
 
+def test_weights_of_every_function_are_as_large_as_its_code_reads(
+    artifact: Path, tmp_path: Path
+) -> None:
+    manifest = json.loads((artifact / layout.MANIFEST).read_text())
+    step = {key: manifest[key] for key in FUNCTION if key in manifest}
+    first, *others = step["weights"]
+    larger = {**first, "shape": [n + 1 for n in first["shape"]]}
+    graph = layout.graph_of("step")
+    files = {**manifest["files"], graph: manifest["files"][layout.GRAPH]}
+    for i, changed in enumerate((larger, {**first, "name": "another"})):
+        functions = {"step": {**step, "weights": [changed, *others]}}
+        folder = tmp_path / f"{i}.tfgraph"
+        edit_manifest(artifact, folder, files=files, functions=functions)
+        (folder / graph).write_bytes((artifact / layout.GRAPH).read_bytes())
+        with pytest.raises(TfgraphError, match=rf"'{changed['name']}' is missing, or not "):
+            tfgraph.load(folder)
+
+
 def test_what_is_no_damage(artifact: Path, tmp_path: Path) -> None:
     """Other files are never looked at, a link stands for the bytes that it names, and times and
     modes are not part of an artifact."""

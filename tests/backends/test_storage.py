@@ -30,6 +30,12 @@ graph g(%x: f32[1,seq,64]) {
   return y=%0
 }
 """
+MASKED = """
+graph g(%x: f32[batch,seq,16], %keep: i64[batch,seq]) {
+  %y = attention(%x, %x, %x, padding(%keep)) {heads=2, kv_heads=2, scale=0.25}
+  return %y
+}
+"""
 
 
 def compiled(text: str) -> Any:
@@ -66,6 +72,12 @@ def test_attention_has_no_scores() -> None:
     """Its memory is that of its result, and no square of the length."""
     manifest = compiled(ATTENTION).manifest
     assert evaluate(manifest["memory"], {"seq": 60_000}) == 60_000 * 64 * 4
+
+
+def test_of_several_kernels_the_last_does_the_work() -> None:
+    first, last = compiled(MASKED).manifest["launches"]
+    assert first == {"kernel": "compact_keys", "into": [0, 1]}
+    assert (last["kernel"], last["value"], last["into"]) == ("attention", "y", [2])
 
 
 @pytest.mark.parametrize("text", [CHAIN, VIEWS, ATTENTION])
