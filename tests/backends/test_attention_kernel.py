@@ -64,7 +64,9 @@ CASES = {
     "plain": Case(MaskPlan(), width=64, value_width=64),
     "grouped": Case(MaskPlan((Causal("past"),)), heads=6, kv_heads=2, width=20, value_width=20),
     "one_number": Case(MaskPlan(), width=1, value_width=7, kv_heads=1),
-    "widest": Case(MaskPlan((Padding(),)), heads=1, kv_heads=1, width=256, value_width=131),
+    "widest": Case(
+        MaskPlan((Padding(), Padding("int32"))), heads=1, kv_heads=1, width=256, value_width=131
+    ),
     "causal": Case(MaskPlan((Causal(),)), width=8, value_width=8),
     "window": Case(MaskPlan((Window(5, 2),))),
     "left_window": Case(MaskPlan((Window(9, None, "past"), Causal("past")))),
