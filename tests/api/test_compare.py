@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from helpers.onnx_files import node, save
 
 import tfgraph
 from tfgraph.api import compare
 from tfgraph.api.blame import judge
 from tfgraph.api.fuse import fuse
+from tfgraph.api.import_check import check_import
 from tfgraph.backends import Backend, Target, register_backend
 from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.tvm.cpu.backend import CpuBackend
 from tfgraph.errors import TfgraphError
 from tfgraph.model import load_source
+from tfgraph.onnx import import_onnx
 from tfgraph.passes import DEFAULT_PIPELINE
 
 if TYPE_CHECKING:
@@ -117,9 +120,9 @@ def test_errors_that_grow_are_told_from_a_wrong_kernel() -> None:
     class Growing(Wrong):
         def __call__(self, *, dims: Any = None, **inputs: Any) -> dict[str, NDArray]:
             known = {**inputs, **{n: self.inner.weights[n] for n in ("up", "down")}}
-            for node in self.inner.graph.nodes:
-                x, w = (known[v.name] for v in node.inputs)
-                known[node.output.name] = off((x.astype(np.float64) @ w).astype(np.float32))
+            for step in self.inner.graph.nodes:
+                x, w = (known[v.name] for v in step.inputs)
+                known[step.output.name] = off((x.astype(np.float64) @ w).astype(np.float32))
             return {o.name: known[o.value.name] for o in self.inner.graph.outputs}
 
     class Planted(Backend):
@@ -211,3 +214,20 @@ def test_an_artifact_runs_as_it_is(tmp_path: Path) -> None:
     renamed = replace(graph, outputs=(replace(graph.outputs[0], name="z"),))
     with pytest.raises(TfgraphError, match="was compiled from another model"):
         compare(renamed, artifact=artifact, dims={"n": 2})
+
+
+def test_a_weight_that_is_not_quite_the_file_s_is_named(tmp_path: Path) -> None:
+    """By its last digit; a NaN in both is the same."""
+    w = np.linspace(1, 2, 8, dtype=np.float32).reshape(2, 4)
+    w[0, 1] = np.nan
+    inputs = {"x": ("f32", ["n", 2])}
+    file = save(tmp_path / "m.onnx", [node("MatMul", "x w", "y")], inputs, ["y"], {"w": w})
+    graph, weights = import_onnx(file)
+    changed = {"w": np.array(weights["w"])}
+    given = file, "onnx-reference", graph
+    feeds = {"x": np.ones((1, 2), np.float32)}
+    assert check_import(*given, changed, feeds, {"n": 1}).first is None
+    changed["w"][1, 2] = np.nextafter(changed["w"][1, 2], np.float32(9))
+    first = check_import(*given, changed, feeds, {"n": 1}).first
+    assert first is not None
+    assert (first.kind, first.value, first.worst_index) == ("weight", "w", (1, 2))

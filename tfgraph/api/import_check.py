@@ -176,7 +176,8 @@ def _wrong_weight(
             continue
         different = apart(want, got)
         if different > 0:
-            index = np.unravel_index(int(np.argmax(want != got)), want.shape)
+            others = (want != got) & ((want == want) | (got == got))  # NaN is NaN
+            index = np.unravel_index(int(np.argmax(others)), want.shape)
             why = f"the file's initialiser '{tensor.name}' holds something else"
             first = tuple(int(i) for i in index)
             return Divergence(name, "", str(path), None, different, 0.0, "weight", first, why)
