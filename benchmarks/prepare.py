@@ -1,6 +1,7 @@
 """The files that the sides are given: artifacts, ONNX files, weights for NumPy, and inputs.
 
-May import: tfgraph, graphs, sides, work, workloads.
+May import: tfgraph, graphs, sides, torch_code, work,
+workloads.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from typing import Any
 
 import numpy as np
 from graphs import at_sizes, decode, prefill
-from sides import ARTIFACT, CONFIG, PAST, SIDES, WEIGHTS, NDArray
+from sides import ARTIFACT, CONFIG, PAST, SIDES, TORCH, WEIGHTS, NDArray
+from torch_code import to_torch
 from work import Work, count_work
 from workloads import ATTENTION, EXAMPLES, HAVE_NUMPY, Workload
 
-from tfgraph import export_onnx, graph, load, ops
+from tfgraph import export_onnx, load, ops
 from tfgraph.api import build
 from tfgraph.cache import default_cache
 from tfgraph.ir import Graph, rsqrt
@@ -49,7 +51,7 @@ def open_model(name: str, reach: Mapping[str, int] | None = None) -> Model:
 
 
 def _attention() -> Graph:
-    with graph(ATTENTION) as g:
+    with ops.graph(ATTENTION) as g:
         q, k, v = (g.input(n, "f32", "batch", "seq", HEADS * HEAD_SIZE) for n in "qkv")
         scale = rsqrt(HEAD_SIZE)
         y: Any = ops.attention(q, k, v, heads=HEADS, kv_heads=HEADS, scale=scale)
@@ -95,27 +97,30 @@ def make_ready(workload: Workload, base: Path, reach: Mapping[str, int] | None =
     folder = base / (workload.model if reach is None else f"{workload.model}-scaling")
     prepare(workload.model, model, workload.task, folder)
     inputs = write_inputs(workload, folder)
-    work = count_work(graph_of(model, workload.task), symbols_of(workload))
+    graph, sizes = graph_of(model, workload.task), symbols_of(workload)
+    if SIDES["torch"].installed:
+        inputs.with_suffix(TORCH).write_text(to_torch(at_sizes(graph, sizes)))
+    work = count_work(graph, sizes)
     print(f"measuring {workload.name}", file=sys.stderr)
     return Ready(workload, folder, inputs, work, weight_bytes(model))
 
 
 def prepare(name: str, model: Model, task: str, folder: Path) -> None:
     """Compile a model into `folder`; beside it an ONNX file for the task, and the same weights
-    for NumPy where there is a program. What is there already stays."""
+    where NumPy or PyTorch take part. What is there already stays."""
     folder.mkdir(parents=True, exist_ok=True)
     if not (folder / ARTIFACT).exists():
         build(model, "cpu", folder / ARTIFACT, check=False, prove=False, cache=default_cache())
     file = folder / f"{task}.onnx"
     if not file.exists():
         export_onnx(graph_of(model, task), file, weights=model.weights, check=False)
-    if name in HAVE_NUMPY and not (folder / CONFIG).exists():
-        arrays = {_plain(n): a for n, a in model.load().items()}
-        np.savez(folder / WEIGHTS, allow_pickle=False, **arrays)
+    if name in HAVE_NUMPY:
         data = read_document(EXAMPLES / f"{name}.yaml").data
         sizes = {key: data[key] for key in ("layers", "width", "heads", "ffn", "vocabulary")}
-        sizes["positions"] = len(arrays["positions"])
+        sizes["positions"] = data["positions"]["max"]
         (folder / CONFIG).write_text(json.dumps(sizes))
+    if (name in HAVE_NUMPY or SIDES["torch"].installed) and not (folder / WEIGHTS).exists():
+        np.savez(folder / WEIGHTS, allow_pickle=False, **model.load())
 
 
 def prepare_exact(model: Model, sizes: Mapping[str, int], folder: Path) -> None:
@@ -159,12 +164,6 @@ def _past(model: Runnable, prompt: NDArray) -> dict[str, NDArray]:
     given |= {"input_ids": prompt, "first": np.zeros(batch, np.int64)}
     found = step(dims={"end": length}, **given)
     return {f"{PAST}{name}": array for name, array in found.items() if name != "logits"}
-
-
-def _plain(name: str) -> str:
-    """A parameter's name in the graph as numpy_bert.py has it."""
-    name = name.removeprefix("embeddings.").removeprefix("layers.")
-    return name.replace(".attention.", ".").replace(".ffn.", ".")
 
 
 def weight_bytes(model: Model) -> int:

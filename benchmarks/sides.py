@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 NDArray = np.ndarray[Any, np.dtype[Any]]
 Forward = Callable[[], NDArray]
 
-ARTIFACT, WEIGHTS, CONFIG = "artifact", "weights.npz", "numpy.json"
+ARTIFACT, WEIGHTS, CONFIG, TORCH = "artifact", "weights.npz", "numpy.json", ".torch.py"
 ALIGNMENT = 64
 """Bytes: a cache line, and a vector of AVX-512."""
 PAST = "past."
@@ -76,7 +76,8 @@ def numpy_side(job: Job, plain: bool = False) -> Forward:
     """numpy_bert.py, numpy_plain.py or numpy_gpt2.py; BLAS takes its threads from the
     environment."""
     sizes = json.loads((job.folder / CONFIG).read_text())
-    with np.load(job.folder / WEIGHTS) as weights:
+    with np.load(job.folder / WEIGHTS) as found:
+        weights = _Renamed(found)
         if job.task != "forward":
             import numpy_gpt2
 
@@ -102,6 +103,29 @@ def _numpy_step(model: Any, job: Job) -> Forward:
         return logits
 
     return forward
+
+
+class _Renamed(Mapping[str, NDArray]):
+    """Weights by the names that the NumPy programs have; each is read when it is asked for."""
+
+    def __init__(self, found: Mapping[str, NDArray]) -> None:
+        self._found = found
+        self._names = {_plain(name): name for name in found}
+
+    def __getitem__(self, name: str) -> NDArray:
+        return self._found[self._names[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _plain(name: str) -> str:
+    """A parameter's name in the graph as numpy_bert.py has it."""
+    name = name.removeprefix("embeddings.").removeprefix("layers.")
+    return name.replace(".attention.", ".").replace(".ffn.", ".")
 
 
 def tfgraph_side(job: Job, verify_weights: bool = True) -> Forward:
@@ -189,6 +213,27 @@ def _infer(request: Any, given: Any) -> NDArray:
     return first
 
 
+def torch_side(job: Job, inductor: bool = False) -> Forward:
+    """PyTorch on the code of `torch_code.py`, as it stands or through its compiler."""
+    import torch
+
+    torch.set_num_threads(job.threads)
+    code: dict[str, Any] = {}
+    exec(job.inputs.with_suffix(TORCH).read_text(), code)
+    with np.load(job.folder / WEIGHTS) as found:
+        weights = {name: torch.from_numpy(found[name]) for name in found}
+    constants = code["constants"](weights)
+    del weights
+    inputs = {n: torch.from_numpy(a) for n, a in (job.arrays() | job.past()).items()}
+    run = torch.compile(code["forward"]) if inductor else code["forward"]
+
+    def forward() -> NDArray:
+        first: NDArray = run(constants, inputs).numpy()
+        return first
+
+    return forward
+
+
 def limit_side(job: Job) -> Forward:
     """What no program can beat: multiply-adds that never wait for memory, or of a step reading it.
     Gives how many of them, or how many bytes, a call takes."""
@@ -238,6 +283,8 @@ SIDES = {
     "onnxruntime": Side(onnxruntime_side, "onnxruntime", _any),
     "onnxruntime-plain": Side(partial(onnxruntime_side, optimised=False), "onnxruntime", _any),
     "openvino": Side(openvino_side, "openvino", _any),
+    "torch": Side(torch_side, "torch", _any),
+    "torch-inductor": Side(partial(torch_side, inductor=True), "torch", _any),
     "numpy": Side(numpy_side, "numpy", _numpy),
     "numpy-plain": Side(partial(numpy_side, plain=True), "numpy", _numpy_plain),
     "limit": Side(limit_side, "tfgraph", _any),
