@@ -49,7 +49,15 @@ positions: {kind: rotary, max: 12}
 vocabulary: 40
 head: {kind: lm, tied: true}
 """
-TIMED = ("tfgraph", "onnxruntime", "onnxruntime-plain", "openvino", "numpy", "numpy-plain")
+TIMED = (
+    "tfgraph",
+    "onnxruntime",
+    "onnxruntime-plain",
+    "openvino",
+    "torch",
+    "numpy",
+    "numpy-plain",
+)
 ROUNDINGS = 4 * 16 + 24 + 16
 """In a row: the products of a layer, and what they are summed with."""
 
@@ -155,6 +163,18 @@ def test_exact_sizes(bench: Any, base: Path) -> None:
     assert np.array_equal(found, expected)
 
 
+def test_a_step_gives_what_the_next_takes(bench: Any, base: Path) -> None:
+    graph = bench("prepare").graph_of(bench("prepare").open_model("llama-small"), "decode")
+    with tfgraph.compile(graph, "numpy") as model:
+        given = model.example({"batch": 2, "past": 3})
+        found = model(**given)
+    states = [name for name in found if name != "logits"]
+    assert sorted(f"past.{name}" for name in states) == sorted(given.keys() - {"input_ids"})
+    for name in states:
+        assert found[name].shape[1] == 4
+        assert np.array_equal(found[name][:, :3], given[f"past.{name}"])
+
+
 def test_work_is_that_of_the_formulas(bench: Any, base: Path) -> None:
     prepare, count = bench("prepare"), bench("work").count_work
     width, ffn, n, vocabulary = 16, 24, 7, 40
@@ -194,3 +214,90 @@ def test_workloads_fit_the_models(bench: Any, monkeypatch: pytest.MonkeyPatch) -
 def test_geometric_mean(bench: Any) -> None:
     assert bench("report").geometric_mean([0.5, 2, 8]) == pytest.approx(2)
     assert math.isclose(bench("report").geometric_mean([0.7]), 0.7)
+
+
+def test_starts_are_measured_of_each_side(bench: Any, base: Path) -> None:
+    workload = bench("workloads").encoder("minilm", 1, 7)
+    sides = ("tfgraph-unverified", "onnxruntime")
+    (found,) = bench("start").measure_starts([workload], sides, base, 1, 1)
+    assert set(found["sides"]) == set(sides)
+    for side in found["sides"].values():
+        assert 0 < side["seconds"][1] < 60
+        assert 20 < side["peak_mb"] < 1000  # a process with NumPy in it
+    assert "| minilm-1x7 | onnxruntime | " in bench("start").start_table([found])
+
+
+def test_points_of_scaling(bench: Any) -> None:
+    made = bench("scaling").points("gpt2", (16, 128), (1, 8))
+    assert [(w.name, w.sizes["batch"], w.sizes["seq"], w.task) for w in made] == [
+        ("gpt2-prefill-16", 1, 16, "prefill"),
+        ("gpt2-prefill-128", 1, 128, "prefill"),
+        ("gpt2-prefill-8x128", 8, 128, "prefill"),
+    ]
+
+
+def result(bench: Any, name: str, sizes: dict[str, int], **seconds: list[float]) -> dict[str, Any]:
+    """What is printed of bursts that took so long; the limit is 2 GFLOP/s."""
+    measure = bench("measure")
+    bursts = {
+        s.replace("_", "-"): [measure.Burst(t, t, t, 1.0) for t in x] for s, x in seconds.items()
+    }
+    return bench("report").to_json(
+        measure.Result(
+            bench("workloads").Workload(name, name, sizes),
+            bench("work").Work(10**9, 0),
+            bursts,
+            3,
+            3,
+            0.0,
+            dict.fromkeys(bursts, 2**20),
+            2**20,
+            2e9,
+        )
+    )
+
+
+def test_the_summary(bench: Any) -> None:
+    """Ratios are of rounds, so that what slows a whole round down does not count."""
+    made = result(
+        bench, "m", {"batch": 1}, tfgraph=[1, 2, 8], openvino=[2, 4, 16], numpy_plain=[4, 6, 24]
+    )
+    assert made["best"] == "openvino"
+    assert made["tfgraph_to_best"] == [0.5, 0.5, 0.5]
+    assert made["sides"]["numpy-plain"]["times_tfgraph"] == [3, 3, 3.5]
+    assert bench("report").summary([made]).splitlines()[2:] == [
+        "| m | 2000.00 (1500.00-5000.00) | 0 GFLOP/s | 25% | openvino | 0.50 (0.50-0.50) "
+        "| 2.00 | 3.00 |",
+        "",
+        "tfgraph takes 0.50 times the best other's time (geometric mean).",
+    ]
+
+
+def test_code_for_pytorch_is_python(bench: Any, base: Path) -> None:
+    """Of every op of the workloads; whether it computes the model is tested where PyTorch is."""
+    prepare, graphs = bench("prepare"), bench("graphs")
+    for model, task, sizes in (
+        ("minilm", "forward", {"batch": 1, "seq": 5}),
+        ("llama-small", "decode", {"batch": 1, "past": 5}),
+    ):
+        graph = prepare.graph_of(prepare.open_model(model), task)
+        code = bench("torch_code").to_torch(graphs.at_sizes(graph, sizes))
+        compile(code, "torch.py", "exec")
+        assert code.count("F.scaled_dot_product_attention(") == 1
+        assert all(f"x['{i.value.name}']" in code for i in graph.inputs)
+
+
+def test_plots_show_every_side(bench: Any, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="in the group bench, which is not in the lock")
+    seconds = {"tfgraph": [1.0], "openvino": [2.0], "numpy_plain": [40.0]}
+    found = [
+        result(bench, f"m-{b}x{s}", {"batch": b, "seq": s}, **seconds)
+        for b, s in ((1, 16), (1, 128), (2, 128))
+    ]
+    plot, file = bench("plot"), tmp_path / "p.svg"
+    for draw in (plot.plot_table, plot.plot_scaling):
+        draw(found, "title", file)
+        first = file.read_bytes()
+        draw(found, "title", file)
+        assert file.read_bytes() == first  # no date, no random names
+        assert first.startswith(b"<?xml")
