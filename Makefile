@@ -87,12 +87,16 @@ readers: venv  ## fuzz what reads models and artifacts, SECONDS for each; names 
 golden: venv  ## rewrite tests/golden from what the code prints now; read the diff
 	@$(BIN)/pytest -n 2 --update-golden $(ARGS)
 
-# Other runtimes and plots are in a group of their own, and benchmarks go on without it.
+# Other runtimes and plots are in a group of their own, and benchmarks go on without it. Not every
+# pip knows of groups.
+GROUP := import tomllib; \
+    print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["bench"], sep="\n")
 bench: venv  ## side by side with other runtimes, on a quiet machine
 	@$(BIN)/python -c 'import matplotlib, onnxruntime, openvino' 2>/dev/null || { \
 	    echo "bench: installing the group bench of pyproject.toml" >&2; \
-	    if command -v uv >/dev/null 2>&1; then uv pip install --quiet --python $(BIN)/python --group bench; \
-	    else $(BIN)/python -m pip install --quiet --group bench; fi; } || \
+	    if command -v uv >/dev/null 2>&1; then install="uv pip install --python $(BIN)/python"; \
+	    else install="$(BIN)/python -m pip install"; fi; \
+	    $(BIN)/python -c '$(GROUP)' | $$install --quiet --requirement /dev/stdin; } || \
 	    echo "bench: that failed: it goes on with what is there" >&2
 	@$(BIN)/python benchmarks/run.py $(ARGS)
 
