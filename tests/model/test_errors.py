@@ -166,6 +166,19 @@ def test_not_a_model_at_all(tmp_path: Path, content: str | bytes, expected: str)
     assert errors_of(tmp_path, content) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("tagged", "message"),
+    [
+        ("!!int", "!!int '' is no number"),
+        ("!!float x", "!!float 'x' is no number"),
+        ("!!bool 1", "!!bool '1' is neither true nor false"),
+    ],
+)
+def test_a_tag_that_its_text_does_not_fit(tmp_path: Path, tagged: str, message: str) -> None:
+    first, *_ = errors_of(tmp_path, f"{SMALL}norm: {tagged}\n")
+    assert first.endswith(message)
+
+
 def test_all_mistakes_in_one_go(tmp_path: Path) -> None:
     """Wrong keys don't hide what does not fit together among the right ones."""
     content = GOOD.replace("heads: 4", "heads: 7").replace("ffn: 1024", "ffn: wide")

@@ -274,7 +274,8 @@ def _scalar(document: Document, node: Any, where: Location) -> Any:
             return None
     if kind == "bool":
         if text.lower() not in ("true", "false"):
-            document.errors.append(TfgraphError(f"!!bool {text!r} is neither true nor false", where))
+            message = f"!!bool {text!r} is neither true nor false"
+            document.errors.append(TfgraphError(message, where))
         return text.lower() == "true"
     if kind == "null":
         return None
