@@ -7,6 +7,7 @@ import: the standard library, errors.
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +18,12 @@ from tfgraph.errors import TfgraphError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)
+_OPERATORS: dict[type, Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: lambda a, b: a // b,
+}
 _SYMBOL = re.compile(r"\b(?!(?:min|max)\()[^\W\d]\w*")
 
 
@@ -65,54 +71,33 @@ class SymbolRange:
 
 def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int:
     """The value of a dimension. Raises KeyError for a symbol without a size."""
-    return dim if isinstance(dim, int) else _function(dim)(sizes)
+    return dim if isinstance(dim, int) else _evaluator(dim)(sizes)
 
 
 @lru_cache(maxsize=4096)
-def _function(text: str) -> Callable[[Mapping[str, int]], int]:
-    """The dimension as a function of the sizes: Python's code of what it was checked to be."""
+def _evaluator(text: str) -> Callable[[Mapping[str, int]], int]:
     # An underscore before each symbol: one may be called as a keyword of Python is.
-    parsed = ast.parse(_SYMBOL.sub(r"_\g<0>", text), mode="eval")
-    _check(parsed.body)
-    body = ast.unparse(_Looked().visit(parsed))
-    made: Callable[[Mapping[str, int]], int] = eval(
-        f"lambda sizes: {body}", {"__builtins__": {}, "min": min, "max": max}
-    )
-    return made
+    return _function(ast.parse(_SYMBOL.sub(r"_\g<0>", text), mode="eval").body)
 
 
-def _check(node: ast.expr) -> None:
-    """Raise ValueError for what is no dimension: it is run as code."""
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return
-    if isinstance(node, ast.Name) and node.id.startswith("_"):
-        return
-    if isinstance(node, ast.BinOp) and isinstance(node.op, _OPERATORS):
-        operands = [node.left, node.right]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        operands = [node.operand]
-    elif (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("min", "max")
-        and node.args
-        and not node.keywords
-    ):
-        operands = node.args
-    else:
-        raise ValueError(f"not a dimension: {ast.unparse(node)}")
-    for operand in operands:
-        _check(operand)
-
-
-class _Looked(ast.NodeTransformer):
-    """Each symbol by its name in `sizes`."""
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """The call of `min` or `max` keeps its name."""
-        if not node.id.startswith("_"):
-            return node
-        return ast.Subscript(ast.Name("sizes", ast.Load()), ast.Constant(node.id[1:]), ast.Load())
+def _function(node: ast.expr) -> Callable[[Mapping[str, int]], int]:
+    """The expression as a function of the sizes."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        value = node.value
+        return lambda sizes: value
+    if isinstance(node, ast.Name):
+        return operator.itemgetter(node.id[1:])
+    if isinstance(node, ast.BinOp):
+        f, left, right = _OPERATORS[type(node.op)], _function(node.left), _function(node.right)
+        return lambda sizes: f(left(sizes), right(sizes))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        operand = _function(node.operand)
+        return lambda sizes: -operand(sizes)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        chosen: Callable[..., int] = {"min": min, "max": max}[node.func.id]
+        among = [_function(a) for a in node.args]
+        return lambda sizes: chosen(*[a(sizes) for a in among])
+    raise ValueError(f"not a dimension: {ast.unparse(node)}")
 
 
 def bind_sizes(
