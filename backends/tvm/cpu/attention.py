@@ -111,7 +111,8 @@ class _Kernel:
     def _task(self) -> None:
         """All keys for one block of queries."""
         width, value_width = self.shape.width, self.shape.value_width
-        tile = AttentionTile(self.machine, self.block, width, value_width, self.base)
+        masked = bool(self.masks.by_pair)
+        tile = AttentionTile(self.machine, self.block, width, value_width, self.base, masked)
         self.tile = tile
         self._load_queries()
         tile.clear()

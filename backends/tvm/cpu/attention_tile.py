@@ -91,10 +91,17 @@ class AttentionTile:
     """The buffers of one task, allocated where it is constructed, and the steps on them."""
 
     def __init__(
-        self, machine: CpuMachine, block: QueryBlock, width: int, value_width: int, base: float
+        self,
+        machine: CpuMachine,
+        block: QueryBlock,
+        width: int,
+        value_width: int,
+        base: float,
+        masked: bool,
     ) -> None:
-        """`base`: the weight of a score is base^score, over the sum of those."""
-        self.base = base
+        """`base`: the weight of a score is base^score, over the sum of those. `masked`: scores may
+        be -inf, and their weights have to be told from others that are 0."""
+        self.base, self.masked = base, masked
         self.lanes, self.block = block.lanes, block.size
         self.width, self.value_width = width, value_width
         self.group, self.keys = _group(machine), tile_keys(machine)
@@ -118,7 +125,9 @@ class AttentionTile:
             store(self.total, at, splat(0.0, self.lanes))
 
     def score(self, count: Expr, row: Callable[[Expr], Expr], key: Element) -> None:
-        """Scores of the keys in rows row(0) .. row(count - 1)."""
+        """Scores of the keys in rows row(0) .. row(count - 1), and the largest of all so far."""
+        for at in self.starts:
+            self._store(self.next_high, 0, at, self._load(self.high, 0, at))
         with loop(T.ceildiv(count, T.int64(self.group))) as number:
             first = number * self.group
             # Past the end the last key is taken again; its scores are not used.
@@ -128,30 +137,31 @@ class AttentionTile:
                 self._add_products([key(r, c) for r in rows], self.queries, c, select=False)
             for u in range(self.group):
                 for at in self.starts:
-                    self._store(self.scores, first + u, at, self._load(self.sums[u], 0, at))
+                    score = self._load(self.sums[u], 0, at)
+                    self._store(self.scores, first + u, at, score)
+                    self._raise_high(at, score)
 
     def update_scores(self, count: Expr, update: Callable[[Expr, int, Expr], Expr]) -> None:
         """scores[j, i..] = update(j, i, scores[j, i..]), one vector of queries at a time."""
+        for at in self.starts:
+            self._store(self.next_high, 0, at, self._load(self.high, 0, at))
         with loop(count) as j:
             for at in self.starts:
-                score = hold(self._load(self.scores, j, at))
-                self._store(self.scores, j, at, update(j, at, score))
+                score = hold(update(j, at, hold(self._load(self.scores, j, at))))
+                self._store(self.scores, j, at, score)
+                self._raise_high(at, score)
 
     def weigh(self, count: Expr) -> None:
         """Turn scores into weights; update high, shrink and total."""
         for at in self.starts:
-            self._store(self.next_high, 0, at, self._load(self.high, 0, at))
             self._store(self.sums[0], 0, at, splat(0.0, self.lanes))
         with loop(count) as j:
             for at in self.starts:
-                high = T.max(self._load(self.next_high, 0, at), self._load(self.scores, j, at))
-                self._store(self.next_high, 0, at, high)
-        with loop(count) as j:
-            for at in self.starts:
                 score = hold(self._load(self.scores, j, at))
-                weight = self._power(score - self._load(self.next_high, 0, at))
-                masked = score == splat(-math.inf, self.lanes)
-                weight = hold(tirx.Select(masked, splat(-0.0, self.lanes), weight))
+                weight = hold(self._power(score - self._load(self.next_high, 0, at)))
+                if self.masked:
+                    hidden = score == splat(-math.inf, self.lanes)
+                    weight = hold(tirx.Select(hidden, splat(-0.0, self.lanes), weight))
                 self._store(self.scores, j, at, weight)
                 self._store(self.sums[0], 0, at, self._load(self.sums[0], 0, at) + weight)
         for at in self.starts:
@@ -207,6 +217,9 @@ class AttentionTile:
                 shrink, added = self._load(self.shrink, 0, at), self._load(self.sums[u], 0, at)
                 output = fma(self._load(self.output, column + u, at), shrink, added)
                 self._store(self.output, column + u, at, output)
+
+    def _raise_high(self, at: int, score: Expr) -> None:
+        self._store(self.next_high, 0, at, T.max(self._load(self.next_high, 0, at), score))
 
     def _power(self, x: Expr) -> Expr:
         """base^x for x <= 0."""
