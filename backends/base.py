@@ -23,6 +23,7 @@ from tfgraph.ops.generators import generator
 from tfgraph.ops.indices import Range, index_ranges
 from tfgraph.ops.limits import implied_constraints
 from tfgraph.passes import PassReport, is_attention
+from tfgraph.runtime.absent import without_pytorch
 from tfgraph.runtime.packages import packages_named
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange
@@ -184,7 +185,7 @@ def find_backend(name: str, witnesses: bool = False) -> Backend:
     if name in _REGISTERED:
         return _REGISTERED[name]()
     module, _, cls = (_BUILTIN | WITNESSES)[name].partition(":")
-    with packages_named():
+    with packages_named(), without_pytorch():
         made: Backend = getattr(importlib.import_module(module), cls)()
     return made
 

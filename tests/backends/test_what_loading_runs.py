@@ -139,3 +139,20 @@ def test_weights_are_as_large_as_the_code_was_compiled_for(artifact: Path, tmp_p
         )
         with pytest.raises(TfgraphError, match=rf"'{name}' is missing, or not float32\[90, 32\]"):
             tfgraph.load(folder, verify_weights=False)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "model = tfgraph.load(sys.argv[1]); model(**model.example())",
+        "tfgraph.backends.base.find_backend('cpu')",
+    ],
+)
+def test_pytorch_is_left_to_its_users(artifact: Path, tmp_path: Path, use: str) -> None:
+    (tmp_path / "torch.py").write_text("print('imported')")
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys, tfgraph, tfgraph.backends.base\n{use}\nprint('used')\nimport torch"
+    )
+    done = python(str(script), str(artifact), cwd=tmp_path)
+    assert done.stdout.split() == ["used", "imported"], done.stderr

@@ -1,7 +1,7 @@
 """Run compiled object files: load them from bytes, call their functions from any thread.
 
 The bytes go through LLVM's ORC JIT linker, so that neither a compiler nor a linker nor `import tvm`
-is needed; of TVM only the runtime library is loaded. May import: numpy, tvm_ffi, tvm_ffi_orcjit,
+is needed; of TVM only the runtime library is loaded. May import: numpy, ffi,
 the standard library, tfgraph.errors.
 """
 
@@ -12,13 +12,12 @@ import threading
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import tvm_ffi
-from tvm_ffi_orcjit import ExecutionSession
 
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.arrays import ALIGNMENT, aligned_empty
 from tfgraph.runtime.cores import check_threads, default_threads
 from tfgraph.runtime.ending import compiled_code
+from tfgraph.runtime.ffi import ExecutionSession, tvm_ffi
 from tfgraph.runtime.launchers import LOADING, launchers
 from tfgraph.runtime.library import load_tvm_runtime
 

@@ -17,10 +17,9 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-import tvm_ffi
-
 from tfgraph.runtime.cores import available_cores, cpu_budget
 from tfgraph.runtime.ending import at_the_end, ending
+from tfgraph.runtime.ffi import tvm_ffi
 
 if TYPE_CHECKING:
     from collections.abc import Callable
