@@ -70,12 +70,12 @@ def test_a_batch_has_the_sizes_that_all_of_its_graphs_take() -> None:
 
 
 def test_batches_add_up() -> None:
-    counted = ("graphs", "outputs", "sensitive", "kernels")
-    total, batch = Done(), Done(1, Counter(add=2), 3, 4, 5, notes=["note"])
+    counted = ("graphs", "outputs", "sensitive", "kernels", "unbounded")
+    total, batch = Done(), Done(1, Counter(add=2), 3, 4, 5, 6, notes=["note"])
     batch.refused = {"onnxruntime": Counter(why=2)}
     for times in (1, 2):
         total.add(batch)
-        assert [getattr(total, name) for name in counted] == [times * n for n in (1, 3, 4, 5)]
+        assert [getattr(total, name) for name in counted] == [times * n for n in (1, 3, 4, 5, 6)]
         assert total.by_op == Counter(add=2 * times)
         assert total.notes == ["note"] * times
         assert total.refused == {"onnxruntime": Counter(why=2 * times)}

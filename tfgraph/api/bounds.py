@@ -20,6 +20,8 @@ class Difference:
     bound: float
     ok: bool
     worst_index: tuple[int, ...]
+    is_bounded: bool = True
+    """Whether every element has a bound; where one is infinite, anything is right."""
 
     @property
     def severity(self) -> float:
@@ -59,6 +61,6 @@ def difference(name: str, reference: NDArray, other: NDArray, bound: float | NDA
     ranked = apart if np.ndim(bound) == 0 else share
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(ranked)), apart.shape))
     ok = bool((same | (share <= 1)).all())
-    return Difference(
-        name, float(apart[worst]), float(relative.max()), float(allowed[worst]), ok, worst
-    )
+    bounded = bool((same | np.isfinite(allowed)).all())
+    numbers = float(apart[worst]), float(relative.max()), float(allowed[worst])
+    return Difference(name, *numbers, ok, worst, bounded)

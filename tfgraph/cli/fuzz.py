@@ -122,6 +122,7 @@ def _print(session: Session, report: Report) -> None:
     mix = ", ".join(f"{op} {n}" for op, n in common[:_SHOWN])
     more = f", and {len(common) - _SHOWN} more" if len(common) > _SHOWN else ""
     rate = f"{report.progress.rate:.1f} a second"
+    alone = f"{report.kernels} results alone, {report.unbounded} with elements without a bound"
     session.rows(
         [
             ("backends", ", ".join(report.backends)),
@@ -130,7 +131,7 @@ def _print(session: Session, report: Report) -> None:
             ("seeds", f"{report.seed} to {last}" if report.graphs else "none"),
             ("ops", mix + more),
             ("outputs", f"{report.outputs}, of which {report.sensitive} needed a second look"),
-            *([("kernels", f"{report.kernels} results alone")] if report.kernels else []),
+            *([("kernels", alone)] if report.kernels else []),
             *((name, _refusals(report.graphs, found)) for name, found in report.refused.items()),
         ],
         indent=0,

@@ -94,21 +94,23 @@ def kernel_failures(
     points: Sequence[Sizes],
     at_most: int,
     seconds: float,
-) -> tuple[list[Failure], int]:
+) -> tuple[list[Failure], int, int]:
     """The kernels of all cases that are beyond their isolated bounds, `at_most` of them, each a
-    graph that was shrunk for so many seconds; and how many results of kernels were compared."""
+    graph that was shrunk for so many seconds; and how many results of kernels were compared, and of
+    these had elements without a bound."""
     merged = merge(cases)
     weights = Seeded(merged.params)
     feeds = [(sizes, merged_feeds(cases, sizes)) for sizes in points]
     wrong: dict[str, Failure] = {}
-    compared = 0
+    compared = unbounded = 0
     for kernel, sizes, arrays, d in each_alone(merged, weights, feeds, judge.target):
         compared += 1
+        unbounded += not d.is_bounded
         if not d.ok and len(wrong) < at_most:
             seed = int(d.name.partition(".")[0].removeprefix("s"))
             found = Failure(seed, kernel.graph, sizes, arrays, wrong_alone(d, sizes))
             wrong.setdefault(d.name, found)
-    return [shrink(failure, judge, seconds) for failure in wrong.values()], compared
+    return [shrink(failure, judge, seconds) for failure in wrong.values()], compared, unbounded
 
 
 def each_alone(

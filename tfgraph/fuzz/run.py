@@ -69,6 +69,7 @@ class Report(Done):
             "outputs": self.outputs,
             "sensitive": self.sensitive,
             "kernels": self.kernels,
+            "unbounded": self.unbounded,
             "refused": {name: dict(found.most_common()) for name, found in self.refused.items()},
         }
 

@@ -31,7 +31,8 @@ _SHRINK_SECONDS = 15.0
 @dataclass
 class Done:
     """What became of graphs. `by_op` counts their nodes by op; `sensitive` of `outputs` exceeded
-    the bound and were right, see `tfgraph.fuzz.judge`; `kernels` results were compared alone.
+    the bound and were right, see `tfgraph.fuzz.judge`; `kernels` results were compared alone,
+    `unbounded` of them with elements that may be anything, as roundings turn what they depend on.
     `refused` are the graphs that a witness did not take: how many by backend and reason."""
 
     graphs: int = 0
@@ -39,6 +40,7 @@ class Done:
     outputs: int = 0
     sensitive: int = 0
     kernels: int = 0
+    unbounded: int = 0
     failures: list[Saved] = field(default_factory=list[Saved])
     notes: list[str] = field(default_factory=list[str])
     refused: dict[str, Counter[str]] = field(default_factory=dict[str, "Counter[str]"])
@@ -50,6 +52,7 @@ class Done:
         self.outputs += more.outputs
         self.sensitive += more.sensitive
         self.kernels += more.kernels
+        self.unbounded += more.unbounded
         self.failures += more.failures
         self.notes += more.notes
         for name, reasons in more.refused.items():
@@ -97,6 +100,7 @@ class Work:
         done.failures += [save(f, judge, self.folder, self.plugins) for f in found]
         if self.kernels and judge.backend not in WITNESSES:
             alone = KernelJudge(judge.backend, judge.threads, strict=True)
-            wrong, ran = kernel_failures(cases, alone, sizes, left(), _SHRINK_SECONDS)
+            wrong, ran, unbounded = kernel_failures(cases, alone, sizes, left(), _SHRINK_SECONDS)
             done.failures += [save(f, alone, self.folder, self.plugins) for f in wrong]
             done.kernels += ran
+            done.unbounded += unbounded
