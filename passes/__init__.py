@@ -7,6 +7,7 @@ from tfgraph.passes.cleanup import CommonSubexpressions, DeadCode
 from tfgraph.passes.fold_constants import FoldConstants
 from tfgraph.passes.fuse_add_norm import FuseAddNorm
 from tfgraph.passes.fuse_attention import FuseAttention, MergeProjections
+from tfgraph.passes.fuse_gated_linear import FuseGatedLinear
 from tfgraph.passes.fuse_linear_activation import FuseLinearActivation
 from tfgraph.passes.pattern import NoMatch, call, const, either, masked, opt, var
 from tfgraph.passes.pipeline import (
@@ -48,6 +49,7 @@ __all__ = [
     "FoldConstants",
     "FuseAddNorm",
     "FuseAttention",
+    "FuseGatedLinear",
     "FuseLinearActivation",
     "Match",
     "MergeProjections",

@@ -30,7 +30,7 @@ PASSES: dict[str, type[Pass]] = {}
 _OF_CLASSES = {"name", "rules", "cleanups"}
 DEFAULT_PIPELINE = (
     "simplify,fold-constants,cse,"
-    "fuse-attention,fuse-add-norm,fuse-linear-activation,merge-projections,cse,dce"
+    "fuse-attention,fuse-add-norm,fuse-linear-activation,fuse-gated-linear,merge-projections,cse,dce"
 )
 
 IMPORTED_PIPELINE = (

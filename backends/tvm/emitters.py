@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgraph.backends.tvm import attention_mask as kinds
 from tfgraph.backends.tvm.attention_plan import MaskPlan
-from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape
+from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, LinearShape, NDArray, NormShape
 from tfgraph.backends.tvm.lower import Lowering, emitter
 from tfgraph.backends.tvm.module import Lowered, Module
 from tfgraph.errors import TfgraphError
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
     from tfgraph.ir import Dim
 
+LINEARS = ("linear", "linear_activation", "gated_linear")
+"""The ops whose kernel is the GEMM with a packed weight, their second operand."""
+
 _MAX_HEAD_SIZE = 256
 _ONE = as_dim(1)
 
@@ -56,7 +59,7 @@ def lower(
 ) -> Lowered:
     """Lower a graph as `main`, and other functions by name, with the kernels of a target."""
     graphs = [graph, *(functions or {}).values()]
-    linears = ((g, n) for g in graphs for n in g.nodes if n.op in ("linear", "linear_activation"))
+    linears = ((g, n) for g in graphs for n in g.nodes if n.op in LINEARS)
     tied = (tied_table(g, node.inputs[1]) for g, node in linears)
     module = Module(weights, kernels, frozenset(t for t in tied if t is not None))
     main = Lowering(graph, module).run()
@@ -80,21 +83,33 @@ def _has_weight(graph: Graph, node: Node) -> bool:
 def linear(low: Lowering, node: Node) -> None:
     """The packed GEMM, with bias and activation as its epilogue."""
     x, weight, *bias = node.inputs
+    _emit_linear(low, node, x, weight, bias, None)
+
+
+@emitter("gated_linear", when=_has_weight)
+def gated_linear(low: Lowering, node: Node) -> None:
+    """The packed GEMM, with bias and gate as its epilogue."""
+    x, weight, gate, *bias = node.inputs
+    _emit_linear(low, node, x, weight, bias, gate)
+
+
+def _emit_linear(
+    low: Lowering, node: Node, x: Value, weight: Value, bias: list[Value], gate: Value | None
+) -> None:
     k, n = (int(d) for d in weight.type.shape)
-    activation = node.attrs.get("activation")
-    kernel = low.kernel(
-        ("gemm", k, n, bool(bias), activation),
-        lambda: low.kernels.linear(k, n, bool(bias), activation),  # type: ignore[arg-type]
-        node.op if activation is None else f"linear_{activation}",
-    )
+    activation: str | None = node.attrs.get("activation")  # type: ignore[assignment]
+    name = node.op if activation is None else f"linear_{activation}"
+    shape = LinearShape(k, n, bool(bias), activation, gate is not None)
+    kernel = low.kernel(shape, lambda: low.kernels.linear(name, shape), name)
     table = tied_table(low.graph, weight)
     packed = (
         low.weight(weight, *low.kernels.packed(k, n), low.kernels.pack)
         if table is None
         else tied_weight(low, table)
     )
-    rows = product(x.type.shape[:-1])
     arguments = [low.rows(x), packed, *(low.value(b) for b in bias)]
+    arguments += [] if gate is None else [low.rows(gate)]
+    rows = product(x.type.shape[:-1])
     (y,) = low.call(kernel, arguments, [tensor("f32", rows, n)])
     low.put_rows(node.output, y)
 

@@ -43,6 +43,20 @@ class AttentionShape:
 
 
 @dataclass(frozen=True)
+class LinearShape:
+    """What a GEMM computes: activation(x w + bias) * gate, those parts that are asked for.
+
+    The weight is [k, n]; the gate has the shape of the result.
+    """
+
+    k: int
+    n: int
+    bias: bool = False
+    activation: str | None = None
+    gate: bool = False
+
+
+@dataclass(frozen=True)
 class NormShape:
     """What a norm kernel computes on rows of `width` numbers; None: known when it runs.
 
@@ -80,8 +94,9 @@ class Kernels(ABC):
         """A weight [k, n] in that layout."""
 
     @abstractmethod
-    def linear(self, k: int, n: int, bias: bool, activation: str | None) -> PrimFunc:
-        """activation(x w + b): x (m, k), the packed weight, b (n,) if asked, the result (m, n)."""
+    def linear(self, name: str, shape: LinearShape) -> PrimFunc:
+        """x (m, k), the packed weight, bias (n,), gate (m, n), those that are asked for, then the
+        result (m, n)."""
 
     @abstractmethod
     def matmul(

@@ -15,6 +15,7 @@ from helpers.tolerance import UNIT, assert_within
 
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight
 from tfgraph.backends.tvm.cpu.matmul import matmul
+from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.cores import available_cores
@@ -45,29 +46,23 @@ class Case:
     n: int
     bias: bool = False
     activation: str | None = None
-    residual: bool = False
+    gate: bool = False
     mcpu: str | None = None
 
     @property
     def name(self) -> str:
-        fields = (self.k, self.n, self.bias, self.activation, self.residual, self.mcpu or "host")
+        fields = (self.k, self.n, self.bias, self.activation, self.gate, self.mcpu or "host")
         return "_".join(str(field).replace("-", "") for field in fields)
 
     def kernel(self) -> Any:
-        return gemm(
-            k=self.k,
-            n=self.n,
-            bias=self.bias,
-            activation=self.activation,
-            residual=self.residual,
-            machine=cpu_machine(self.mcpu),
-        )
+        shape = LinearShape(self.k, self.n, self.bias, self.activation, self.gate)
+        return gemm(shape, cpu_machine(self.mcpu))
 
     def arguments(self, m: int) -> dict[str, Array]:
-        """x, w, bias, residual as float32, from a generator seeded the same for every m."""
+        """x, w, bias, gate as float32, from a generator seeded the same for every m."""
         shapes = {"x": (m, self.k), "w": (self.k, self.n), "bias": (self.n,)}
         arrays = {}
-        for seed, (name, shape) in enumerate({**shapes, "residual": (m, self.n)}.items()):
+        for seed, (name, shape) in enumerate({**shapes, "gate": (m, self.n)}.items()):
             arrays[name] = np.random.default_rng(seed).standard_normal(shape, dtype=np.float32)
         return arrays
 
@@ -75,21 +70,21 @@ class Case:
         machine = cpu_machine(self.mcpu)
         args = [arrays["x"], pack_weight(arrays["w"], machine)]
         args += [arrays["bias"]] if self.bias else []
-        args += [arrays["residual"]] if self.residual else []
+        args += [arrays["gate"]] if self.gate else []
         (out,) = program.call(self.name, args)
         return out
 
 
 CASES = [
-    *[Case(37, 50, bias=True, activation=a, residual=True) for a in ACTIVATIONS],
+    *[Case(37, 50, bias=True, activation=a, gate=True) for a in ACTIVATIONS],
     *[Case(37, 96, activation=a) for a in ("relu2", "gelu", "silu")],
     Case(1, 1),
-    Case(1, 1, bias=True, activation="tanh", residual=True),
+    Case(1, 1, bias=True, activation="tanh", gate=True),
     Case(64, 48),
     Case(300, 131, bias=True),
-    Case(300, 160, residual=True),
+    Case(300, 160, gate=True),
     # Tiles for AVX2, which every CPU with AVX-512 runs too.
-    Case(37, 50, bias=True, activation="gelu", residual=True, mcpu="x86-64-v3"),
+    Case(37, 50, bias=True, activation="gelu", gate=True, mcpu="x86-64-v3"),
     Case(64, 24, mcpu="x86-64-v3"),
     Case(300, 131, bias=True, mcpu="x86-64-v3"),
 ]
@@ -109,15 +104,17 @@ def program() -> Program:
 def test_gemm_matches_float64(case: Case, program: Program) -> None:
     for m in ROWS:
         arrays = case.arguments(m)
-        x, w, bias, residual = (arrays[name].astype(np.float64) for name in arrays)
+        x, w, bias, gate = (arrays[name].astype(np.float64) for name in arrays)
         z = x @ w + (bias if case.bias else 0)
         activate = ACTIVATIONS[case.activation]
-        want = activate(z) + (residual if case.residual else 0)
+        factor = gate if case.gate else np.ones(())
+        want = activate(z) * factor
         # The sum's error bound, k + 2 roundings of sum |x| |w|, through the activation's slope,
-        # and 16 roundings for the activation itself and the residual.
+        # and 16 roundings for the activation itself and the gate.
         sum_error = (case.k + 2) * U * (np.abs(x) @ np.abs(w) + np.abs(bias))
         slope = 2 * np.abs(z) + 2 if case.activation == "relu2" else 1.2
-        bound = slope * sum_error + 16 * U * (np.abs(activate(z)) + np.abs(z) + np.abs(residual))
+        bound = slope * sum_error + 16 * U * (np.abs(activate(z)) + np.abs(z))
+        bound = bound * np.abs(factor)
         got = case.run(program, arrays)
         assert_within(got, want, bound, f"m={m}")
 
@@ -129,10 +126,10 @@ def test_a_row_has_the_same_bits_wherever_it_stands(case: Case, program: Program
     for m in ROWS:
         for first in {0, 129 - m}:
             rows = slice(first, first + m)
-            part = {**arrays, "x": arrays["x"][rows], "residual": arrays["residual"][rows]}
+            part = {**arrays, "x": arrays["x"][rows], "gate": arrays["gate"][rows]}
             assert np.array_equal(case.run(program, part), whole[rows]), (m, first)
     order = np.random.default_rng(7).permutation(129)
-    mixed = {**arrays, "x": arrays["x"][order], "residual": arrays["residual"][order]}
+    mixed = {**arrays, "x": arrays["x"][order], "gate": arrays["gate"][order]}
     assert np.array_equal(case.run(program, mixed), whole[order])
 
 

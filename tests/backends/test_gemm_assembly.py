@@ -15,6 +15,7 @@ from helpers.kernels import assembly_of
 from tfgraph.backends.tvm.cpu import gemm as gemm_module
 from tfgraph.backends.tvm.cpu import matmul as matmul_module
 from tfgraph.backends.tvm.cpu.gemm_tile import Tile, tile_for
+from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
 
 if TYPE_CHECKING:
@@ -24,21 +25,17 @@ MACHINES = {"avx512": cpu_machine("x86-64-v4"), "avx2": cpu_machine("x86-64-v3")
 
 
 def linear(machine: CpuMachine) -> Any:
-    return gemm_module.gemm(
-        k=768, n=2304, bias=True, activation=None, residual=False, machine=machine
-    )
+    return gemm_module.gemm(LinearShape(768, 2304, bias=True), machine)
 
 
 def linear_gelu(machine: CpuMachine) -> Any:
     return gemm_module.gemm(
-        k=768, n=3072, bias=True, activation="gelu", residual=True, machine=machine
+        LinearShape(768, 3072, bias=True, activation="gelu", gate=True), machine
     )
 
 
 def narrow_linear(machine: CpuMachine) -> Any:
-    return gemm_module.gemm(
-        k=100, n=131, bias=False, activation=None, residual=False, machine=machine
-    )
+    return gemm_module.gemm(LinearShape(100, 131), machine)
 
 
 def matmul(machine: CpuMachine) -> Any:

@@ -22,6 +22,7 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.build import build_objects, order_shape_stores
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
+from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime import cores
@@ -48,9 +49,7 @@ def chain_module(mcpu: str | None = None) -> Any:
         with builder.dataflow():
             value: Any = x
             for (k, n), w in zip(layers, weights, strict=True):
-                kernel = gemm(
-                    k=k, n=n, bias=False, activation=None, residual=False, machine=machine
-                )
+                kernel = gemm(LinearShape(k, n), machine)
                 called = builder.add_func(kernel, f"linear_{k}_{n}")
                 out = relax.TensorType((m, n), "float32")
                 value = builder.emit(relax.call_tir(called, [value, w], out))

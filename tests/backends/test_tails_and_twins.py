@@ -78,6 +78,9 @@ def test_twins_that_differ_in_one_attribute_have_kernels_of_their_own(backend: s
             x, g.param("w", "f32", 16, 8), activation="relu"
         ),
         "linear": lambda g, x, m: ops.linear(x, weight(g)),
+        "gated": lambda g, x, m: ops.gated_linear(
+            x, weight(g), ops.slice_(x, axis=2, start=0, stop=8)
+        ),
         "bias": lambda g, x, m: ops.linear(x, weight(g), g.param("b", "f32", 8)),
     }
     masks = {"none": lambda g: None, "causal": lambda g: causal(), "window": lambda g: window(1, 0)}

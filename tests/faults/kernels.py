@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _ = emitters  # registers what is wrapped here
 _OPS = {
-    "gemm": ("linear", "linear_activation"),
+    "gemm": emitters.LINEARS,
     "attention": ("attention",),
     "norm": ("layer_norm", "add_layer_norm"),
     "masks": ("attention",),

@@ -213,6 +213,11 @@ def _linear_activation(s: Sample) -> Call:
     return _linear(s)[0], {"activation": s.pick(*ACTIVATIONS)}
 
 
+def _gated_linear(s: Sample) -> Call:
+    x, weight, *bias = _linear(s)[0]
+    return [x, weight, s.x(*x.shape[:-1], 5), *bias], {}
+
+
 def _matmul(s: Sample) -> Call:
     lead = s.shape()[:2]
     a = s.x(*(1 if s.chance(0.3) else d for d in lead[s.pick(0, 1) :]), "s", "b")
@@ -318,6 +323,7 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     "topk": _topk,
     "linear": _linear,
     "linear_activation": _linear_activation,
+    "gated_linear": _gated_linear,
     **dict.fromkeys(("matmul", "weighted_sum"), _matmul),
     "mask": _mask,
     "attention": _attention,

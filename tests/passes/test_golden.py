@@ -173,6 +173,11 @@ def _fuse_linear_activation(g: Builder) -> Any:
     return ops.gelu(ops.linear(_x(g), g.param("w", "f32", 8, 16), g.param("b", "f32", 16)))
 
 
+def _fuse_gated_linear(g: Builder) -> Any:
+    x, w = _x(g), [g.param(f"w{i}", "f32", 8, 16) for i in range(2)]
+    return ops.silu(ops.linear(x, w[0])) * ops.linear(x, w[1], g.param("b", "f32", 16))
+
+
 def _merge_projections(g: Builder) -> Any:
     x, memory = _x(g), g.input("memory", "f32", "batch", "source", 8)
     w = [g.param(f"w{i}", "f32", 8, 8) for i in range(6)]
@@ -195,6 +200,7 @@ def _dce(g: Builder) -> Any:
         _fuse_attention,
         _fuse_add_norm,
         _fuse_linear_activation,
+        _fuse_gated_linear,
         _merge_projections,
         _dce,
     ],

@@ -5,6 +5,8 @@ Every case has a twin that fuses, so that no case declines for another reason th
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import tfgraph.ops as ops
@@ -150,5 +152,74 @@ def test_activation_fuses(act: str) -> None:
 )
 def test_activation_declines(change: dict[str, object], reason: str) -> None:
     applied, declined = fuse(linear_graph(**change), "fuse-linear-activation")  # type: ignore[arg-type]
+    assert not applied
+    assert [reason] == declined if reason else not declined
+
+
+def gate_graph(
+    *,
+    read: bool = False,
+    between: bool = False,
+    order: bool = False,
+    bias: bool = False,
+    act: str = "silu",
+    gate: str = "linear",
+) -> Graph:
+    """linear(x) * act(linear(x)), with one thing changed."""
+    with ops.graph("gate") as g:
+        x = g.input("x", "f32", 2, 8)
+        up = ops.linear(x, g.param("w", "f32", 8, 6), *([g.param("b", "f32", 6)] if bias else []))
+        h = ops.neg(up) if between else up
+        gates = {
+            "linear": lambda: getattr(ops, act)(ops.linear(x, g.param("v", "f32", 8, 6))),
+            "input": lambda: g.input("gate", "f32", 2, 6),
+            "row": lambda: g.param("row", "f32", 6),
+            "wider": lambda: g.input("wider", "f32", 3, 2, 6),
+            "itself": lambda: h,
+            "of itself": lambda: ops.sigmoid(h),
+        }
+        if gate == "constant":
+            g.output("y", h * exact(2))
+        else:
+            other = gates[gate]()
+            g.output("y", other * h if order else h * other)
+        if read:
+            g.output("h", up)
+    return g.build()
+
+
+@pytest.mark.parametrize("order", [False, True])
+@pytest.mark.parametrize(
+    "change", [*({"act": act} for act in ops.ACTIVATIONS), {"bias": True}, {"gate": "input"}]
+)
+def test_a_gate_fuses(change: dict[str, Any], order: bool) -> None:
+    graph, (report,) = run_pipeline(
+        gate_graph(order=order, **change), [PASSES["fuse-gated-linear"]()]
+    )
+    assert report.applied == {"fuse-gated-linear": 1}
+    assert not report.declined
+    assert graph.nodes[-1].op == "gated_linear"
+    names = ["w", "gate" if change.get("gate") else graph.nodes[-2].output.name]
+    assert [v.name for v in graph.nodes[-1].inputs] == [
+        "x",
+        *names,
+        *["b"] * bool(change.get("bias")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"read": True}, "%0 = linear is also read by the graph's outputs"),
+        ({"between": True, "gate": "input"}, ""),
+        ({"gate": "constant"}, "gated_linear: 'gate' must be a tensor, not a number"),
+        ({"gate": "row"}, "gated_linear: the gate is f32[6], expected f32[2,6]"),
+        ({"gate": "wider"}, "gated_linear: the gate is f32[3,2,6], expected f32[2,6]"),
+        ({"gate": "itself"}, "the linear is its own gate: it would be computed twice"),
+        ({"gate": "of itself"}, "%0 = linear is also read by %1 = sigmoid"),
+    ],
+)
+def test_a_gate_declines(change: dict[str, Any], reason: str) -> None:
+    applied, declined = fuse(gate_graph(**change), "fuse-gated-linear")
     assert not applied
     assert [reason] == declined if reason else not declined

@@ -83,6 +83,13 @@ def activation(g: Builder) -> Any:
     return ops.gelu(ops.linear(tensor("x", 4, 4), weight("w", 4, 4), weight("b", 4)))
 
 
+@takes("fuse-gated-linear", fuse_gated_linear=1)
+def gate(g: Builder) -> Any:
+    x = tensor("x", 4, 4)
+    up = ops.linear(x, weight("w", 4, 4), weight("b", 4))
+    return up * ops.silu(ops.linear(x, weight("v", 4, 4)))
+
+
 @takes("fuse-attention", fuse_attention=1)
 def attention(g: Builder) -> Any:
     """All sizes are 2, so that no wrong axis changes a shape."""

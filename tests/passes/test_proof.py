@@ -98,6 +98,7 @@ def test_the_kinds_of_the_default_passes() -> None:
             "fuse-attention": ("FIELD-TESTED", ("exp", "order")),
             "fuse-add-norm": ("PROVED", ()),
             "fuse-linear-activation": ("PROVED", ()),
+            "fuse-gated-linear": ("PROVED", ()),
             "merge-projections": ("FIELD-TESTED", ()),
             "dce": ("PROVED", ()),
         }

@@ -48,6 +48,8 @@ def layer(
         scale = scale or rsqrt(64)
         attended = ops.attention(q, k, v, *given_mask, heads=HEADS, kv_heads=HEADS, scale=scale)
         g.output("ffn", cast("Traced", ops.linear_activation(x, w, *given, activation=activation)))
+        gated = ops.gated_linear(x, g.param("up", "f32", WIDTH, WIDTH), a, s)
+        g.output("gated", cast("Traced", gated))
         g.output("norm", cast("Traced", ops.add_layer_norm(a, b, s, t, eps=eps)))
         g.output("attention", cast("Traced", attended))
     return g.build()
@@ -56,7 +58,7 @@ def layer(
 @cache
 def weights() -> dict[str, NDArray]:
     rng = np.random.default_rng(0)
-    sizes = {"w": 0.02, "row": 0.02, "s": 0.1, "t": 0.1}
+    sizes = {"w": 0.02, "up": 0.02, "row": 0.02, "s": 0.1, "t": 0.1}
     made = {
         p.value.name: sizes[p.value.name]
         * rng.standard_normal([int(d) for d in p.value.type.shape])

@@ -61,6 +61,7 @@ GUARDS: dict[str, Guard] = {
     "weighted_sum": _sum(2.0),
     "linear": lambda *sizes: sum(sizes[:2]) + 1.5,
     "linear_activation": lambda *sizes: sum(sizes[:2]) + 1.5 if sum(sizes[:2]) <= 1.4 else None,
+    "gated_linear": lambda *sizes: sum(sizes[:2]) + 1.5 + max(sizes[2], 0.0),
     "softmax": _at_most(1.4, 0.0),
     "layer_norm": _at_most(6.0, 1.2),
     "rms_norm": _at_most(6.0, 1.2),

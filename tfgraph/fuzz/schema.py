@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SCALARS = (exact(2), exact(-1), exact(3), exact(Fraction(1, 2)), exact(0.1))
 DTYPES = (DType.int64, DType.int32, DType.int8, DType.bool_)  # and the floats of the graph
 _OPS = 12  # of a family
+_LINEARS = ("linear", "linear_activation", "gated_linear")  # whose second operand is a weight
 _LARGEST = {DType.float16: 3.5}  # as a power of ten; beyond it nothing grows
 _LARGEST_OF_OTHERS = 6.0
 
@@ -91,7 +92,7 @@ def _operands(f: Draft, definition: OpDef) -> tuple[list[Any], list[Entry]] | No
         if "ExactLike" in allowed and f.chance(0.25) and (entries or i + 1 < count):
             operands.append(f.pick(*SCALARS))
             continue
-        entry = _operand(f, entries[0] if entries else None, definition.name)
+        entry = _operand(f, entries[0] if entries else None, definition.name, i)
         if entry is None:
             return None
         operands.append(entry.x)
@@ -99,12 +100,12 @@ def _operands(f: Draft, definition: OpDef) -> tuple[list[Any], list[Entry]] | No
     return operands, entries
 
 
-def _operand(f: Draft, first: Entry | None, op: str) -> Entry | None:
+def _operand(f: Draft, first: Entry | None, op: str, at: int) -> Entry | None:
     if first is None or (f.chance(0.1) and op not in ("take", "take_at")):
         return f.draw()
     shape = first.x.shape
     last: Dim = shape[-1] if shape else as_dim(1)
-    if op in ("linear", "linear_activation") and last.is_const:
+    if op in _LINEARS and at == 1 and last.is_const:
         fits = [e for e in f.pool if e.x.value in f.weights and e.x.shape[:1] == (last,)]
         if len(fits) < 2:
             n = f.width()

@@ -51,6 +51,24 @@ def linear_activation(
     return _activation(activation)(linear(x, weight, bias))
 
 
+def _gated_linear(
+    x: TensorType, weight: TensorType, gate: TensorType, bias: TensorType | None = None
+) -> TensorType:
+    result = infer_linear(x, weight, bias)
+    if gate != result:
+        raise TfgraphError(f"the gate is {gate}, expected {result}")
+    return result
+
+
+@op(infer=_gated_linear, kind="composite", flops=linear_flops)
+def gated_linear(x: Array, weight: Array, gate: Array, bias: Array | None = None, /) -> Array:
+    """(x W + b) * gate, the gate of the result's shape.
+
+    Half of a gated linear unit: Dauphin et al. (arXiv 1612.08083), Shazeer (arXiv 2002.05202).
+    """
+    return mul(linear(x, weight, bias), gate)
+
+
 def _attention_flops(
     q: TensorType, k: TensorType, v: TensorType, *rest: object, heads: int, **attrs: object
 ) -> Dim:

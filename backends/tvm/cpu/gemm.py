@@ -1,4 +1,4 @@
-"""Linear layers in float32: out = activation(x @ w + bias) + residual, with w packed in panels.
+"""Linear layers in float32: out = activation(x @ w + bias) * gate, with w packed in panels.
 
 The GEMM runs in parallel over weight panels and chunks of rows. One block of k of one panel stays
 in the second-level cache while a chunk of rows streams past it. The epilogue runs
@@ -27,6 +27,7 @@ from tfgraph.backends.tvm.cpu.gemm_tile import (
 )
 
 if TYPE_CHECKING:
+    from tfgraph.backends.tvm.kernels import LinearShape
     from tfgraph.backends.tvm.target import CpuMachine
 
 Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
@@ -46,21 +47,14 @@ page, and few rows of x leave it no time to catch up."""
 _LINE = 16  # floats in a cache line
 
 
-def gemm(
-    *,
-    k: int,
-    n: int,
-    bias: bool,
-    activation: str | None,
-    residual: bool,
-    machine: CpuMachine,
-) -> Any:
-    """A PrimFunc: out = activation(x @ w + bias) + residual.
+def gemm(shape: LinearShape, machine: CpuMachine) -> Any:
+    """A PrimFunc: out = activation(x @ w + bias) * gate, those parts that `shape` asks for.
 
-    Arguments in order: x (m, k), w [panels][k][columns] as `pack_weight` makes it, bias (n,) if
-    `bias`, residual (m, n) if `residual`, out (m, n); all float32, m symbolic. A row's result has
-    the same bits whatever m is and whichever thread computes it.
+    Arguments in order: x (m, k), w [panels][k][columns] as `pack_weight` makes it, bias (n,), gate
+    (m, n), out (m, n); all float32, m symbolic. A row's result has the same bits whatever m is and
+    whichever thread computes it.
     """
+    k, n = shape.k, shape.n
     tile = tile_for(machine)
     panels, _, columns = packed_shape(k, n, machine)
     with IRBuilder() as builder:
@@ -71,8 +65,8 @@ def gemm(
             IRBuilder.name("m", m)
             x = _argument("x", m, k)
             w = _argument("w", panels, k, columns)
-            bias_ = _argument("bias", n) if bias else None
-            residual_ = _argument("residual", m, n) if residual else None
+            bias = _argument("bias", n) if shape.bias else None
+            gate = _argument("gate", m, n) if shape.gate else None
             out = _argument("out", m, n)
             with T.sblock("root"):
                 T.reads()
@@ -85,8 +79,9 @@ def gemm(
                     first = pin(T.floormod(task, chunks) * CHUNK_ROWS, "first")
                     count = pin(T.min(m - first, T.int64(CHUNK_ROWS)), "count")
                     _emit_product(tile, x, w, out, panel, first, count)
-                    if bias or activation or residual:
-                        _emit_epilogue(tile, bias_, activation, residual_, out, panel, first, count)
+                    if shape.bias or shape.activation or shape.gate:
+                        act = shape.activation
+                        _emit_epilogue(tile, bias, act, gate, out, panel, first, count)
     return builder.get()
 
 
@@ -182,13 +177,13 @@ def _emit_epilogue(
     tile: Tile,
     bias: Any,
     activation: str | None,
-    residual: Any,
+    gate: Any,
     out: Any,
     panel: Any,
     first: Any,
     count: Any,
 ) -> None:
-    """Emit out = activation(out + bias) + residual for one panel of `count` rows from `first`."""
+    """Emit out = activation(out + bias) * gate for one panel of `count` rows from `first`."""
     lanes, n = tile.lanes, int(out.shape[1])
     start = panel * tile.columns
     vectors = T.min(T.int64(VECTORS), T.ceildiv(n - start, T.int64(lanes)))
@@ -207,8 +202,8 @@ def _emit_epilogue(
             value = value + load(bias)
         if activation is not None:
             value = apply_activation(activation, value)
-        if residual is not None:
-            value = value + load(residual, row)
+        if gate is not None:
+            value = value * load(gate, row)
         if n % lanes:
             store_masked(out, [row, column], value, n - column)
         else:

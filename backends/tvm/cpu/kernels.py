@@ -14,7 +14,14 @@ from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.norm import norm
 from tfgraph.backends.tvm.cpu.softmax import softmax
 from tfgraph.backends.tvm.generic import cpu_kernel
-from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape, PrimFunc
+from tfgraph.backends.tvm.kernels import (
+    AttentionShape,
+    Kernels,
+    LinearShape,
+    NDArray,
+    NormShape,
+    PrimFunc,
+)
 from tfgraph.backends.tvm.target import CpuMachine
 from tfgraph.ir import Node, tensor
 
@@ -40,11 +47,9 @@ class CpuKernels(Kernels):
         """[panels][k][columns]."""
         return pack_weight(weight, self.machine)
 
-    def linear(self, k: int, n: int, bias: bool, activation: str | None) -> PrimFunc:
+    def linear(self, name: str, shape: LinearShape) -> PrimFunc:
         """The register-tiled GEMM."""
-        return gemm(
-            k=k, n=n, bias=bias, activation=activation, residual=False, machine=self.machine
-        )
+        return gemm(shape, self.machine)
 
     def matmul(
         self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool

@@ -7,6 +7,7 @@ from functools import partial
 from tfgraph.backends.rounding import Accuracy, Rounding
 from tfgraph.backends.tvm.cpu import attention_tile, gemm, norm, softmax
 from tfgraph.backends.tvm.cpu.vector_math import ACCURACY
+from tfgraph.backends.tvm.emitters import LINEARS
 from tfgraph.backends.tvm.generic import reduction
 from tfgraph.backends.tvm.generic.loops import CpuLoops
 from tfgraph.backends.tvm.target import CpuMachine
@@ -23,7 +24,7 @@ _NORMS = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")
 
 def rounding(node: Node, machine: CpuMachine) -> Rounding:
     """How the kernel of a node rounds."""
-    if node.op in ("linear", "linear_activation"):
+    if node.op in LINEARS:
         # An activation multiplies x by its own quotient: one step more than the formula.
         return Rounding(matmul=gemm.depth, functions=_EPILOGUE, steps={"div": 2})
     if node.op in _NORMS:

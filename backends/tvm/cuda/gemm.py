@@ -48,13 +48,13 @@ def linear(
     *,
     bias: bool = False,
     activation: str | None = None,
-    residual: bool = False,
+    gate: bool = False,
     name: str = "linear",
 ) -> Any:
-    """out = activation(x @ weight + bias) + residual, all float32.
+    """out = activation(x @ weight + bias) * gate, all float32.
 
     Parameters in order: x (*rows, in_features), weight (in_features, out_features),
-    bias (out_features) if asked for, residual (*rows, out_features) if asked for,
+    bias (out_features) if asked for, gate (*rows, out_features) if asked for,
     out (*rows, out_features). `activation` is a name in `activations`.
     """
     with kernel(name) as k:
@@ -62,7 +62,7 @@ def linear(
         x_in = k.buffer("x", (*dims, in_features))
         weight = k.buffer("weight", (in_features, out_features))
         bias_in = k.buffer("bias", (out_features,)) if bias else None
-        residual_in = k.buffer("residual", (*dims, out_features)) if residual else None
+        gate_in = k.buffer("gate", (*dims, out_features)) if gate else None
         out_in = k.buffer("out", (*dims, out_features))
         m = product(dims)
 
@@ -71,8 +71,8 @@ def linear(
                 value = let("y", value + bias_in[column])
             if activation is not None:
                 value = activate(activation, value)
-            if residual_in is not None:
-                value = value + flat(residual_in, (m, out_features))[row, column]
+            if gate_in is not None:
+                value = value * flat(gate_in, (m, out_features))[row, column]
             return value
 
         with k.launch(

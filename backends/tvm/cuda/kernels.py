@@ -15,7 +15,14 @@ from tfgraph.backends.tvm.cuda.gemm import linear, matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
 from tfgraph.backends.tvm.generic import cuda_kernel
-from tfgraph.backends.tvm.kernels import AttentionShape, Kernels, NDArray, NormShape, PrimFunc
+from tfgraph.backends.tvm.kernels import (
+    AttentionShape,
+    Kernels,
+    LinearShape,
+    NDArray,
+    NormShape,
+    PrimFunc,
+)
 from tfgraph.ir import Node
 
 
@@ -36,10 +43,17 @@ class CudaKernels(Kernels):
         """The weight itself."""
         return np.ascontiguousarray(weight)
 
-    def linear(self, k: int, n: int, bias: bool, activation: str | None) -> PrimFunc:
+    def linear(self, name: str, shape: LinearShape) -> PrimFunc:
         """A GEMM tiled through shared memory."""
-        name = "linear" if activation is None else f"linear_{activation}"
-        return linear(("m",), k, n, bias=bias, activation=activation, name=name)
+        return linear(
+            ("m",),
+            shape.k,
+            shape.n,
+            bias=shape.bias,
+            activation=shape.activation,
+            gate=shape.gate,
+            name=name,
+        )
 
     def matmul(
         self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
