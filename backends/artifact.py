@@ -32,6 +32,10 @@ from tfgraph.runtime.text import TokenRules
 from tfgraph.text import print_graph
 
 ALIGNMENT = 64
+_PIECE = 64 << 10
+"""Bytes of a table that are written at a time. The system keeps what one write brings in pages of
+up to two megabytes, and maps a page whole: of large ones, a call that reads a few rows of a table
+would hold all of it. Packed matrices are read through, fastest in large pages."""
 
 
 def write_artifact(
@@ -187,7 +191,9 @@ def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> str:
             if hashed is not None:
                 hashed.result()  # so that no more than two weights are held
             hashed = hashing.submit(digest.update, plain)
-            file.write(plain)  # `tofile` hides the system's errors
+            piece = _PIECE if weight.layout == "plain" else max(size, 1)
+            for start in range(0, size, piece):
+                file.write(plain[start : start + piece])  # `tofile` hides the system's errors
     return digest.hexdigest()
 
 

@@ -242,7 +242,7 @@ def test_running_an_artifact_imports_little(tfgraph: Callable[..., Any], tmp_pat
     assert json.loads(done.stdout)["dims"] == {"n": 3}
     loaded = set(done.stderr.split())
     absent = {"tvm", "onnx", "networkx", "rich", "ruamel", "safetensors", "typer", "pydantic"}
-    assert loaded & absent == set()
+    assert loaded & (absent | {"numpy.ma"}) == set()
     ours = {name for name in loaded if name.startswith("tfgraph.")}
     allowed = ("tfgraph.cli", "tfgraph.runtime", "tfgraph.errors")
     assert {name for name in ours if not name.startswith(allowed)} == set()

@@ -5,6 +5,7 @@ copied. And arrays of our own, as kernels want them. May import: numpy, errors.
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 ALIGNMENT = 64
 """Bytes. Kernels load whole cache lines, so every buffer they see starts at a multiple of this."""
 
-_MASKED: tuple[type, ...] = (np.ma.MaskedArray,)
 _KNOWN: tuple[type, ...] = (np.ndarray, np.generic)
 
 # Device types of DLPack: those whose memory the CPU reads (its own, and what CUDA and ROCm pin),
@@ -35,7 +35,7 @@ def as_array(given: Any, what: str, dtype: str, hint: str | None = None) -> Arra
     what errors call it, and `hint` what they advise where it must not be converted. Raises
     TfgraphError for anything else.
     """
-    if isinstance(given, _MASKED):
+    if _is_masked(given):
         raise TfgraphError(
             f"{what} is a masked array, whose mask would be lost",
             hint=hint or "fill it with .filled(VALUE), and pass the mask as an input of its own",
@@ -47,6 +47,12 @@ def as_array(given: Any, what: str, dtype: str, hint: str | None = None) -> Arra
             hint=hint or f"convert it with .astype('{dtype}')",
         )
     return array
+
+
+def _is_masked(given: Any) -> bool:
+    """Whoever made a masked array has imported what makes them, which takes a while."""
+    masked = sys.modules.get("numpy.ma")
+    return masked is not None and isinstance(given, masked.MaskedArray)
 
 
 def _dlpack(given: Any, what: str, dtype: str, hint: str | None) -> Array:
