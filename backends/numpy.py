@@ -28,6 +28,7 @@ from tfgraph.backends.rounding import Rounding
 from tfgraph.ir import Graph, Node, Value
 from tfgraph.ops import FloatArray, evaluate, in_float64
 from tfgraph.ops.floats import SharedArray
+from tfgraph.parallel import side_by_side
 from tfgraph.runtime.inputs import Inputs, refuse_positional
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.overlap import check_states
@@ -81,18 +82,20 @@ class NumpyExecutable(Runnable):
     def together(self, cases: Sequence[Case]) -> list[dict[str, NDArray]]:
         """The outputs by name for each case of inputs and sizes, all computed node by node, so that
         a weight is widened to float64 once for all of them: for a model of few tokens that takes
-        longer than the rest. Memory is that of all cases together."""
+        longer than the rest. As many run at once as there are cores; memory is that of all."""
         checked = [self._checked(inputs, dims) for inputs, dims in cases]
         weights = {p.value.name: SharedArray(self.weights[p.value.name]) for p in self.graph.params}
         wanted = {o.value.name for o in self.graph.outputs}
-        runs = [self._values(arrays, sizes, None, weights) for arrays, sizes in checked]
-        found: list[dict[str, NDArray]] = [{} for _ in runs]
-        # Each run leaves NumPy's handling of errors as it met it, which the others have changed.
-        with np.errstate(all="ignore"):
-            for step in zip(*runs, strict=True):
-                for results, (value, _, array) in zip(found, step, strict=True):
+        found: list[dict[str, NDArray]] = [{} for _ in checked]
+        # The largest first, so that all end at about the same time.
+        sizes = [sum(array.size for array in arrays.values()) for arrays, _ in checked]
+        order = sorted(range(len(checked)), key=lambda i: -sizes[i])
+        runs = [self._values(*checked[i], None, weights) for i in order]
+        with side_by_side(len(runs)) as each:
+            while step := [s for s in each(lambda run: next(run, None), runs) if s is not None]:
+                for i, (value, _, array) in zip(order, step, strict=True):
                     if value.name in wanted:
-                        results[value.name] = array
+                        found[i][value.name] = array
                 node = step[0][1]
                 for value in () if node is None else node.inputs:
                     if value.name in weights:
@@ -136,12 +139,11 @@ class NumpyExecutable(Runnable):
             if keep is None or value.name in keep:
                 yield value, None, given[value.name].data
         like = FloatArray(np.zeros((), np.float64))
-        with np.errstate(all="ignore"):
-            graph = in_float64(self.graph) if self.exact else self.graph
-            for node, results in evaluate(graph, given, sizes, like):
-                for value, result in zip(node.outputs, results, strict=True):
-                    if keep is None or value.name in keep:
-                        yield value, node, result.data
+        graph = in_float64(self.graph) if self.exact else self.graph
+        for node, results in evaluate(graph, given, sizes, like):
+            for value, result in zip(node.outputs, results, strict=True):
+                if keep is None or value.name in keep:
+                    yield value, node, result.data
 
     @cached_property
     def _check(self) -> Inputs:

@@ -18,6 +18,7 @@ from tfgraph.ops.field import Draw, FieldArray, NotInField, Redraw
 from tfgraph.ops.field.draw import FEW, MANY
 from tfgraph.ops.generators import generator
 from tfgraph.ops.indices import index_ranges
+from tfgraph.parallel import one_blas_thread
 from tfgraph.passes.reaches import far_lengths, with_nearer_masks
 from tfgraph.passes.sizes import Sizes
 from tfgraph.passes.structure import in_parts
@@ -49,10 +50,11 @@ took part."""
 def agree_in_field(before: Graph, after: Graph, enough: float) -> Found | str:
     """How sure it is that both are the same; or how the outputs differ. Raises NotInField."""
     nearer = with_nearer_masks(before, after)
-    found = "" if nearer is None else _agree_in_field(*nearer, enough)
-    if isinstance(found, str) and found:
-        return f"{found}, with far reaches of masks taken for nearer ones"
-    return _agree_in_field(before, after, enough)
+    with one_blas_thread():  # of many small products
+        found = "" if nearer is None else _agree_in_field(*nearer, enough)
+        if isinstance(found, str) and found:
+            return f"{found}, with far reaches of masks taken for nearer ones"
+        return _agree_in_field(before, after, enough)
 
 
 def _agree_in_field(before: Graph, after: Graph, enough: float) -> Found | str:

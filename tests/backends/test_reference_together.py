@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import tfgraph.parallel
 from tfgraph.backends.numpy import NumpyExecutable
+from tfgraph.errors import TfgraphError
 from tfgraph.ops.floats import SharedArray
 from tfgraph.runtime.examples import example
 from tfgraph.text import parse_graph
@@ -25,11 +27,20 @@ weights {
 """
 
 
-def test_cases_together_give_what_each_gives_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = parse_graph(GRAPH)
+def made() -> tuple[NumpyExecutable, dict[str, np.ndarray]]:
     rng = np.random.default_rng(0)
-    table, w = (rng.normal(size=shape).astype(np.float32) for shape in ((5, 4), (4, 3)))
-    reference = NumpyExecutable(graph, {"table": table, "w": w})
+    sizes = {"table": (5, 4), "w": (4, 3)}
+    weights = {name: rng.normal(size=shape).astype(np.float32) for name, shape in sizes.items()}
+    return NumpyExecutable(parse_graph(GRAPH), weights), weights
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_cases_together_give_what_each_gives_alone(
+    cores: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfgraph.parallel, "default_threads", lambda: cores)
+    reference, weights = made()
+    table, w = weights["table"], weights["w"]
     cases = [
         {p.name: example(p, {"n": n}, seed) for p in reference.inputs}
         for seed, n in enumerate((1, 8, 3))
@@ -52,3 +63,13 @@ def test_cases_together_give_what_each_gives_alone(monkeypatch: pytest.MonkeyPat
         expected = (rows @ w.astype(np.float64)).astype(np.float32)
         np.testing.assert_array_equal(outputs["y"], expected)
         np.testing.assert_array_equal(outputs["z"], expected)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+def test_what_a_case_raises_is_raised(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfgraph.parallel, "default_threads", lambda: cores)
+    squared = GRAPH.replace("= ids(5)", "").replace("embedding(%ids", "embedding(%i")
+    graph = parse_graph(squared.replace("  %x =", "  %i = mul(%ids, %ids)\n  %x ="))
+    reference = NumpyExecutable(graph, made()[1])
+    with pytest.raises(TfgraphError, match=r"index 9 is out of range 0\.\.4"):
+        reference.together([({"ids": np.array([0, n])}, {}) for n in (1, 3, 2)])

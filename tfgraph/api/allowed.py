@@ -14,6 +14,7 @@ import numpy as np
 from tfgraph.backends.base import Target, Weights, input_ports
 from tfgraph.cost import cost
 from tfgraph.ir import Graph, as_dim
+from tfgraph.parallel import side_by_side
 from tfgraph.rounding import Spread, spreads
 from tfgraph.runtime.examples import example
 
@@ -34,11 +35,15 @@ class Allowed:
     ) -> None:
         self._values = {o.name: o.value.name for o in graph.outputs}
         ports, flops = input_ports(graph), as_dim(cost(graph).total.flops)
-        self._found: list[Mapping[str, Spread]] = []
-        for seed, sizes in enumerate(points):
+
+        def at(point: tuple[int, Mapping[str, int]]) -> Mapping[str, Spread]:
+            seed, sizes = point
             feeds = {port.name: example(port, sizes, seed) for port in ports}
             dtype = "float64" if flops.evaluate(sizes) < _CHEAP else "float32"
-            self._found.append(spreads(graph, weights, feeds, sizes, target, dtype=dtype))
+            return spreads(graph, weights, feeds, sizes, target, dtype=dtype)
+
+        with side_by_side(len(points)) as each:
+            self._found = each(at, enumerate(points))
 
     def bound(self, output: str, reference: NDArray) -> float:
         """The bound of an output that the reference gives: the largest of all points, scaled with

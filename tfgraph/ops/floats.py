@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache, cached_property
+from threading import Lock
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -77,9 +78,9 @@ class FloatArray(Array):
         """Widen to float64, run the body, round once to the dtype that inference gives. A scalar
         operand is what the tensors' dtype holds of it: `equal(x, 0.1)` is true where x is."""
         types = definition.result_types([each_array(o, _type) for o in operands], attrs)
-        operands = [_constant(o, self.dtype) for o in operands]
         # Overflow to inf and invalid to NaN are results here, not news.
         with np.errstate(all="ignore"):
+            operands = [_constant(o, self.dtype) for o in operands]
             result = definition.body(*(each_array(o, _widened) for o in operands), **attrs)
             if not isinstance(result, tuple):
                 return FloatArray(_round(result.data, types[0].dtype))
@@ -133,8 +134,13 @@ class FloatArray(Array):
         return FloatArray(np.cumsum(self.data, axis=axis, dtype=self.data.dtype))
 
     def matmul(self, other: FloatArray) -> FloatArray:
-        """np.matmul."""
-        return FloatArray(np.matmul(self.data, other.data))
+        """np.matmul; by one matrix in one piece, which NumPy makes as many products as there are
+        matrices."""
+        a, b = self.data, other.data
+        if b.ndim != 2 or a.ndim < 3:
+            return FloatArray(np.matmul(a, b))
+        rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+        return FloatArray(np.matmul(rows, b).reshape(*a.shape[:-1], b.shape[-1]))
 
     def weighted_sum(self, values: FloatArray) -> FloatArray:
         """A value at a time, as defined, where any is NaN or infinite."""
@@ -196,9 +202,12 @@ class FloatArray(Array):
         return FloatArray(_round(self.data, dtype))
 
 
+_WIDENING = Lock()  # who needs the same array waits for it, rather than make it too
+
+
 class SharedArray(FloatArray):
-    """An array that several evaluations read, one after another: what it is in float64 is made for
-    the first of them and kept until `forget`."""
+    """An array that several evaluations read, in any threads: what it is in float64 is made for the
+    first of them and kept until `forget`."""
 
     @cached_property
     def _in_float64(self) -> FloatArray:
@@ -206,7 +215,8 @@ class SharedArray(FloatArray):
 
     def widened(self) -> FloatArray:
         """See `FloatArray.widened`."""
-        return self._in_float64
+        with _WIDENING:
+            return self._in_float64
 
     def forget(self) -> None:
         """Let go of the array in float64."""
@@ -224,14 +234,26 @@ def numpy_dtype(dtype: DType) -> np.dtype[Any]:
     return found
 
 
+_ERF_STEP, _ERF_REACH = 32, 6
+_PIECE = 1 << 15  # elements at a time, so that what is computed of them stays in the cache
+
+
 def erf(x: NDArray) -> NDArray:
     """The error function in float64, within 2 ulp: math.erf on a grid of step 1/32, and the Taylor
     series around the nearest grid point, whose derivatives follow the Hermite recurrence
     f'' = -2 x f'."""
-    step, reach = 32, 6
-    finite = np.nan_to_num(np.clip(x.astype(np.float64), -reach, reach))
-    index = np.rint(finite * step).astype(np.int64)
-    center = index / step
+    flat = x.reshape(-1)
+    found: NDArray = np.empty(flat.shape, np.float64)
+    for start in range(0, flat.size, _PIECE):
+        piece = slice(start, start + _PIECE)
+        found[piece] = _erf_piece(flat[piece])
+    return found.reshape(x.shape)
+
+
+def _erf_piece(x: NDArray) -> NDArray:
+    finite = np.nan_to_num(np.clip(x.astype(np.float64), -_ERF_REACH, _ERF_REACH))
+    index = np.rint(finite * _ERF_STEP).astype(np.int64)
+    center = index / _ERF_STEP
     h = finite - center
     derivative = 2 / math.sqrt(math.pi) * np.exp(-center * center)
     earlier = np.zeros_like(derivative)
@@ -241,13 +263,14 @@ def erf(x: NDArray) -> NDArray:
         derivative, earlier = -2 * center * derivative - 2 * (n - 2) * earlier, derivative
         power = power * h / n
         total = total + derivative * power
-    total = total + _erf_grid(step, reach)[index + reach * step]
+    total = total + _erf_grid()[index + _ERF_REACH * _ERF_STEP]
     return np.where(np.isnan(x), x, np.copysign(total, x))  # erf is odd, and erf(-0) is -0
 
 
 @cache
-def _erf_grid(step: int, reach: int) -> NDArray:
-    return np.array([math.erf(i / step) for i in range(-reach * step, reach * step + 1)])
+def _erf_grid() -> NDArray:
+    last = _ERF_REACH * _ERF_STEP
+    return np.array([math.erf(i / _ERF_STEP) for i in range(-last, last + 1)])
 
 
 def _check_indices(indices: NDArray, size: int) -> None:

@@ -242,7 +242,7 @@ class Dual(Moves):
     def matmul(self, other: Dual) -> Dual:
         """The product, and that of the squares for the size of its roundings."""
         with np.errstate(all="ignore"):
-            y = np.matmul(self.data, other.data)
+            y = slopes.matmul(self.data, other.data)
         return self._product(other, y, self.rounding.matmul)
 
     def weighted_sum(self, values: Dual) -> Dual:
@@ -262,7 +262,7 @@ class Dual(Moves):
             if b.tangent is not None:
                 moved = np.matmul(a.data, cast("NDArray", _lifted(b.tangent, rank)))
                 tangent = moved if tangent is None else tangent + moved
-            squares = np.matmul(np.square(a.data), np.square(b.data))
+            squares = slopes.matmul(np.square(a.data), np.square(b.data))
             own = self.unit**2 * _summed(depth(a.data.shape[-1]), squares, y)
             made = replace(self._made(y, tangent, None), sure=a.sure and b.sure)
             return made._rounded(own)
