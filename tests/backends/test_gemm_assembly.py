@@ -99,8 +99,8 @@ def test_a_tile_that_does_not_fit_the_registers_is_seen(
 ) -> None:
     machine = MACHINES[name]
     tile = tile_for(machine)
-    large = Tile(2 * tile.rows, tile.columns, tile.lanes)
+    large = Tile(2 * tile.rows, tile.vectors, tile.lanes)
     for module in (gemm_module, matmul_module):
-        monkeypatch.setattr(module, "tile_for", lambda _: large)
+        monkeypatch.setattr(module, "tile_for", lambda *_: large)
     loops = product_loops(assembly_of(kernel(machine), machine))
     assert any(loop.spills for loop in loops)

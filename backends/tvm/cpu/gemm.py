@@ -16,7 +16,6 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu.activations import activation as apply_activation
 from tfgraph.backends.tvm.cpu.gemm_tile import (
-    VECTORS,
     Tile,
     accumulate,
     emit_row_blocks,
@@ -25,6 +24,7 @@ from tfgraph.backends.tvm.cpu.gemm_tile import (
     store_masked,
     tile_for,
 )
+from tfgraph.backends.tvm.cpu.schedule import DEFAULT, SCHEDULE, Schedule
 
 if TYPE_CHECKING:
     from tfgraph.backends.tvm.kernels import LinearShape
@@ -34,33 +34,26 @@ Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 
 K_BLOCK = 128
 """Products that are summed one after another. The sums of blocks are then added, which keeps the
-rounding error of long sums near that of short ones: it grows with K_BLOCK + k / K_BLOCK, not k."""
-
-CHUNK_ROWS = 16
-"""Rows that a task computes of one panel: few enough to share a small GEMM among many threads, and
-to keep the results in the first-level cache for the epilogue. A multiple of every tile's rows."""
-
-AHEAD = 32
-"""How many rows of a panel the weights are fetched ahead: the CPU's own prefetching stops at every
-page, and few rows of x leave it no time to catch up."""
+rounding error of long sums near that of short ones: it grows with K_BLOCK + k / K_BLOCK, not k.
+It decides the bits of the results, and so is no part of a schedule."""
 
 _LINE = 16  # floats in a cache line
 
 
-def gemm(shape: LinearShape, machine: CpuMachine) -> Any:
+def gemm(shape: LinearShape, machine: CpuMachine, schedule: Schedule = DEFAULT) -> Any:
     """A PrimFunc: out = activation(x @ w + bias) * gate, those parts that `shape` asks for.
 
     Arguments in order: x (m, k), w [panels][k][columns] as `pack_weight` makes it, bias (n,), gate
-    (m, n), out (m, n); all float32, m symbolic. A row's result has the same bits whatever m is and
-    whichever thread computes it.
+    (m, n), out (m, n); all float32, m symbolic. A row's result has the same bits whatever m is,
+    whichever thread computes it, and under every schedule.
     """
     k, n = shape.k, shape.n
-    tile = tile_for(machine)
-    panels, _, columns = packed_shape(k, n, machine)
+    tile = tile_for(machine, schedule.vectors)
+    panels, _, columns = packed_shape(k, n, machine, schedule)
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
             T.func_name("gemm")
-            T.func_attr({"tirx.noalias": True})
+            T.func_attr({"tirx.noalias": True, SCHEDULE: str(schedule)})
             m = T.int64()
             IRBuilder.name("m", m)
             x = _argument("x", m, k)
@@ -71,14 +64,14 @@ def gemm(shape: LinearShape, machine: CpuMachine) -> Any:
             with T.sblock("root"):
                 T.reads()
                 T.writes()
-                chunks = T.ceildiv(m, T.int64(CHUNK_ROWS))
+                chunks = T.ceildiv(m, T.int64(schedule.rows))
                 # Neighbouring tasks share a panel, and a thread gets neighbouring tasks.
                 with T.parallel(0, panels * chunks) as task:
                     IRBuilder.name("task", task)
                     panel = pin(T.floordiv(task, chunks), "panel")
-                    first = pin(T.floormod(task, chunks) * CHUNK_ROWS, "first")
-                    count = pin(T.min(m - first, T.int64(CHUNK_ROWS)), "count")
-                    _emit_product(tile, x, w, out, panel, first, count)
+                    first = pin(T.floormod(task, chunks) * schedule.rows, "first")
+                    count = pin(T.min(m - first, T.int64(schedule.rows)), "count")
+                    _emit_product(tile, schedule.ahead, x, w, out, panel, first, count)
                     if shape.bias or shape.activation or shape.gate:
                         act = shape.activation
                         _emit_epilogue(tile, bias, act, gate, out, panel, first, count)
@@ -90,18 +83,20 @@ def depth(k: int) -> int:
     return min(k, K_BLOCK) + -(-k // K_BLOCK) - 1
 
 
-def pack_weight(w: Float32Array, machine: CpuMachine) -> Float32Array:
+def pack_weight(w: Float32Array, machine: CpuMachine, schedule: Schedule = DEFAULT) -> Float32Array:
     """The (k, n) matrix `w` as [panels][k][columns], its last panel padded with zeros."""
     k, n = w.shape
-    panels, _, columns = packed_shape(k, n, machine)
+    panels, _, columns = packed_shape(k, n, machine, schedule)
     padded = np.zeros((k, panels * columns), np.float32)
     padded[:, :n] = w
     return np.ascontiguousarray(padded.reshape(k, panels, columns).transpose(1, 0, 2))
 
 
-def packed_shape(k: int, n: int, machine: CpuMachine) -> tuple[int, int, int]:
+def packed_shape(
+    k: int, n: int, machine: CpuMachine, schedule: Schedule = DEFAULT
+) -> tuple[int, int, int]:
     """The shape that `pack_weight` gives a (k, n) matrix."""
-    columns = tile_for(machine).columns
+    columns = tile_for(machine, schedule.vectors).columns
     return -(-n // columns), k, columns
 
 
@@ -111,10 +106,14 @@ def _argument(name: str, *shape: Any) -> Any:
     return IRBuilder.name(name, buffer)
 
 
-def _emit_product(tile: Tile, x: Any, w: Any, out: Any, panel: Any, first: Any, count: Any) -> None:
+def _emit_product(
+    tile: Tile, ahead: int, x: Any, w: Any, out: Any, panel: Any, first: Any, count: Any
+) -> None:
     """Emit out[rows, panel] = x[rows] @ w[panel] for the `count` rows from `first` on.
 
-    The sum runs over blocks of k, whose sums are added up in `out`.
+    The sum runs over blocks of k, whose sums are added up in `out`. Rows of the panel are fetched
+    `ahead` of those that are multiplied, but not for blocks of fewer rows than the tile's: these
+    wait for memory as it is, and each fetch is one more instruction among few.
     """
     lanes, columns, k = tile.lanes, tile.columns, int(x.shape[1])
     whole, rest = divmod(int(out.shape[1]), columns)
@@ -124,16 +123,19 @@ def _emit_product(tile: Tile, x: Any, w: Any, out: Any, panel: Any, first: Any, 
         start = block * K_BLOCK
         length = T.min(T.int64(K_BLOCK), k - start)
 
+        def fetched(i: Any) -> list[Any]:
+            return [w[panel, start + i + ahead, column] for column in range(0, columns, _LINE)]
+
         def emit(rows: int, offset: Any) -> None:
             row = first + offset
             sums = accumulate(
                 rows,
-                VECTORS,
+                tile.vectors,
                 lanes,
                 length if blocks > 1 else k,
                 lambda r, i: x[row + r, start + i],
                 lambda i, v: w[panel, start + i, T.ramp(v * lanes, 1, lanes)],
-                ahead=lambda i: [w[panel, start + i + AHEAD, c] for c in range(0, columns, _LINE)],
+                ahead=fetched if ahead and rows == tile.rows else None,
             )
             # The first block doesn't read what it overwrites, which seldom is in a cache.
             with T.If(block == 0):
@@ -186,7 +188,7 @@ def _emit_epilogue(
     """Emit out = activation(out + bias) * gate for one panel of `count` rows from `first`."""
     lanes, n = tile.lanes, int(out.shape[1])
     start = panel * tile.columns
-    vectors = T.min(T.int64(VECTORS), T.ceildiv(n - start, T.int64(lanes)))
+    vectors = T.min(T.int64(tile.vectors), T.ceildiv(n - start, T.int64(lanes)))
     with T.serial(0, count) as r, T.serial(0, vectors) as v:
         IRBuilder.name("row", r)
         IRBuilder.name("vector", v)

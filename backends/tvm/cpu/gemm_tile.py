@@ -21,24 +21,29 @@ if TYPE_CHECKING:
 
     from tfgraph.backends.tvm.target import CpuMachine
 
-VECTORS = 3
-"""Vector registers across a tile. Three give 8 x 48 on AVX-512 and 4 x 24 on AVX2: both nearly fill
-the register file, and each broadcast of a left factor feeds three multiply-adds."""
-
 
 @dataclass(frozen=True)
 class Tile:
-    """A register tile: `rows` rows by `columns` columns, in vectors of `lanes` floats."""
+    """A register tile: `rows` rows by `vectors` vectors of `lanes` floats."""
 
     rows: int
-    columns: int
+    vectors: int
     lanes: int
 
+    @property
+    def columns(self) -> int:
+        """The floats across it."""
+        return self.vectors * self.lanes
 
-def tile_for(machine: CpuMachine) -> Tile:
-    """The largest tile of a multiple of 4 rows that leaves registers for both factors."""
-    rows = (machine.registers - VECTORS - 1) // VECTORS // 4 * 4
-    return Tile(rows, VECTORS * machine.lanes, machine.lanes)
+
+def tile_for(machine: CpuMachine, vectors: int = 3) -> Tile:
+    """The tile of that many vectors across, and of the most rows, an even number, that leave
+    registers for both factors.
+
+    Three vectors give 8 x 48 on AVX-512 and 4 x 24 on AVX2: both nearly fill the register file,
+    and each broadcast of a left factor feeds three multiply-adds.
+    """
+    return Tile((machine.registers - vectors - 1) // vectors // 2 * 2, vectors, machine.lanes)
 
 
 def accumulate(
@@ -89,15 +94,17 @@ def _prefetch(element: Any) -> None:
 def emit_row_blocks(count: Any, largest: int, emit: Callable[[int, Any], None]) -> None:
     """Cover `count` rows: emit(rows, first) for as many blocks of `largest` rows as fit.
 
-    Then at most one block each of half as many rows, a quarter, ... one. `largest` is a power of 2.
+    Then at most one block each of the powers of 2 below that, descending to one row.
     """
     blocks = T.floordiv(count, T.int64(largest))
     with T.serial(0, blocks) as block:
         emit(largest, IRBuilder.name("rows", block) * largest)
-    rows = largest // 2
+    rest = T.floormod(count, T.int64(largest))
+    rows = 1 << (largest - 1).bit_length() - 1
     while rows:
-        done = T.floordiv(count, T.int64(2 * rows)) * (2 * rows)
-        with T.If(count - done >= rows), T.Then():
+        twice = T.int64(2 * rows)
+        done = blocks * largest + T.floordiv(rest, twice) * twice
+        with T.If(T.floormod(rest, twice) >= rows), T.Then():
             emit(rows, done)
         rows //= 2
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfgraph.backends.tvm.attention_mask import Mask
@@ -12,6 +12,7 @@ from tfgraph.backends.tvm.cpu.attention_mask import KeyList
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
 from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.norm import norm
+from tfgraph.backends.tvm.cpu.schedule import DEFAULT, Schedule
 from tfgraph.backends.tvm.cpu.softmax import softmax
 from tfgraph.backends.tvm.generic import cpu_kernel
 from tfgraph.backends.tvm.kernels import (
@@ -27,12 +28,15 @@ from tfgraph.ir import Node, tensor
 
 
 class CpuKernels(Kernels):
-    """Kernels for one CPU."""
+    """Kernels for one CPU. GEMMs run by the schedule that is known for a weight's shape (k, n):
+    whatever follows the product, since all that read a weight read it in one layout."""
 
     target = "cpu"
 
-    def __init__(self, machine: CpuMachine) -> None:
-        self.machine = machine
+    def __init__(
+        self, machine: CpuMachine, schedules: Mapping[tuple[int, int], Schedule] | None = None
+    ) -> None:
+        self.machine, self._schedules = machine, schedules or {}
 
     def generic(self, node: Node) -> PrimFunc:
         """A loop nest, parallel where the result is large."""
@@ -40,16 +44,16 @@ class CpuKernels(Kernels):
 
     def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
         """Panels of a register tile's columns."""
-        shape = packed_shape(k, n, self.machine)
+        shape = packed_shape(k, n, self.machine, self._schedule(k, n))
         return f"packed{shape[2]}", shape
 
     def pack(self, weight: NDArray) -> NDArray:
         """[panels][k][columns]."""
-        return pack_weight(weight, self.machine)
+        return pack_weight(weight, self.machine, self._schedule(*weight.shape))
 
     def linear(self, name: str, shape: LinearShape) -> PrimFunc:
         """The register-tiled GEMM."""
-        return gemm(shape, self.machine)
+        return gemm(shape, self.machine, self._schedule(shape.k, shape.n))
 
     def matmul(
         self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
@@ -84,3 +88,6 @@ class CpuKernels(Kernels):
             found = list(low.call(kernel, [low.value(keep)], types))
             low.shared["keys", keep] = found
         return KeyList(), found
+
+    def _schedule(self, k: int, n: int) -> Schedule:
+        return self._schedules.get((k, n), DEFAULT)

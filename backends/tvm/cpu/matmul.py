@@ -13,7 +13,6 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu.gemm_tile import (
-    VECTORS,
     Tile,
     accumulate,
     emit_row_blocks,
@@ -155,8 +154,8 @@ def _emit_chunk(
 
     def whole(rows: int, offset: Any) -> None:
         row = first + offset
-        parts = [T.ramp(column + v * lanes, 1, lanes) for v in range(VECTORS)]
-        sums = product(row, rows, VECTORS, lambda i, v: right[i, parts[v]])
+        parts = [T.ramp(column + v * lanes, 1, lanes) for v in range(tile.vectors)]
+        sums = product(row, rows, tile.vectors, lambda i, v: right[i, parts[v]])
         for r, values in enumerate(sums):
             for part, value in zip(parts, values, strict=True):
                 T.buffer_store(out.buffer, value, out.at(row + r, part))
