@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tfgraph.backends.rounding import Rounding
+from tfgraph.backends.tuning import Tuned, Tuning
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Constraint, Dim, Graph, Node, Value
 from tfgraph.ir.points import settle
@@ -42,6 +44,9 @@ class Target:
     mcpu: str | None = None
     threads: int | None = None
     shared: bool = False
+    schedules: Path | None = None
+    """A database of the user's own schedules, which come before those that ship: how kernels go
+    through their work, not what they compute."""
 
 
 Executable = Runnable
@@ -127,6 +132,21 @@ class CompilingBackend(Backend):
     def settle(self, target: Target) -> Target:
         """The target with what it left open chosen, such as the architecture."""
         return target
+
+    def tune(
+        self,
+        graphs: Sequence[Graph],
+        target: Target,
+        seconds: float,
+        heard: Callable[[Tuned], None],
+    ) -> Tuning:
+        """Measure how the kernels of these graphs are fastest on this machine, for some seconds,
+        and write that into the target's `schedules`; `heard` hears of each kernel. Raises
+        TfgraphError where there is nothing to choose, MissingTool where nothing runs here."""
+        raise TfgraphError(
+            f"target '{self.name}' cannot be tuned: its kernels have no schedules to choose from",
+            hint="tune for --target cpu",
+        )
 
     def runs_here(self, target: Target) -> str | None:
         """Why the result can't run on this machine; None if it can."""

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterable
 
 VARIABLE = "TFGRAPH_CACHE"
+SCHEDULES = Path("tuned", "schedules.json")
+"""In the folder of the cache, but no entry of it: what `compile --tune` found on this machine. It
+holds for other versions too, and its age says nothing."""
+
 LIMIT = 256 << 20
 """Bytes of all entries; beyond that the ones longest unused are removed."""
 
@@ -87,6 +91,8 @@ class Cache:
         """When each was last used, its size, its path."""
         entries: list[tuple[float, int, Path]] = []
         for path in self.folder.glob("*/*"):
+            if path.parent.name == SCHEDULES.parent.name:
+                continue
             with suppress(OSError):  # another process removed it
                 status = path.stat()
                 entries.append((status.st_mtime, status.st_size, path))

@@ -32,6 +32,8 @@ from tfgraph.cli.report import (
 )
 from tfgraph.cli.session import Session
 from tfgraph.cli.source import choose_passes, choose_target, read_source, short_path
+from tfgraph.cli.tuning import DatabaseOption, SecondsOption, TuneOption, with_schedules
+from tfgraph.cli.tuning import tune as tune_kernels
 from tfgraph.errors import TfgraphError, nearest, render
 
 if TYPE_CHECKING:
@@ -89,6 +91,9 @@ def compile(
     cache: Annotated[
         bool, typer.Option("--cache/--no-cache", help="take what is known of the same bytes")
     ] = True,
+    tune: TuneOption = False,
+    tune_seconds: SecondsOption = None,
+    tune_database: DatabaseOption = None,
     intervene: InterveneOption = None,
     threads: ThreadsOption = None,
 ) -> int:
@@ -103,6 +108,7 @@ def compile(
     if shared and chosen.name != "cpu":
         raise TfgraphError(f"--shared is for --target cpu, not {chosen.name}")
     chosen = replace(chosen, shared=shared)
+    chosen = with_schedules(chosen, tune, tune_seconds, tune_database, cache)
     from tfgraph.api import VerificationFailed, build
     from tfgraph.passes import parse_pipeline
 
@@ -112,6 +118,7 @@ def compile(
     wanted = _passes_to_show(print_after or (), names)
     if not session.quiet:
         print_model(session, model, read)
+    tuning = tune_kernels(session, read, chosen, pipeline, tune_seconds) if tune else None
     known = default_cache() if cache and _is_all_ours(session, model) else None
     where = f"for {chosen.name}" + (f" {chosen.arch}" if chosen.arch else "")
     try:
@@ -137,7 +144,8 @@ def compile(
         session.note(render(failure))
         session.object(failure.report.to_json())
         return failure.exit_code
-    session.object(report.to_json())
+    more = {} if tuning is None else {"tuning": tuning.to_json()}
+    session.object(report.to_json() | more)
     if session.quiet:
         session.print(str(report.artifact))
     else:

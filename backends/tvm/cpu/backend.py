@@ -6,7 +6,7 @@ May import: base, artifact, build, source, link, emitters, plan, runtime, ir.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from tfgraph.backends.base import (
     Weights,
 )
 from tfgraph.backends.rounding import Rounding
+from tfgraph.backends.tuning import Tuned, Tuning
 from tfgraph.backends.tvm.build import build_program
 
 # Registers its emitter.
@@ -27,7 +28,9 @@ from tfgraph.backends.tvm.cpu import cache as _cache  # noqa: F401 # pyright: ig
 from tfgraph.backends.tvm.cpu import embedding as _embedding  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
 from tfgraph.backends.tvm.cpu.rounding import rounding
+from tfgraph.backends.tvm.cpu.schedule import SCHEDULE, known_schedules
 from tfgraph.backends.tvm.cpu.source import kernel_sources
+from tfgraph.backends.tvm.cpu.tune import tune, works
 from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.link import find_compiler, link_shared
 from tfgraph.backends.tvm.lower import resolve
@@ -35,9 +38,10 @@ from tfgraph.backends.tvm.module import Lowered
 from tfgraph.backends.tvm.plan import plan
 from tfgraph.backends.tvm.storage import StoragePlan
 from tfgraph.backends.tvm.target import CpuMachine, cpu_machine
+from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.ir import Graph, Node
 from tfgraph.runtime import format as layout
-from tfgraph.runtime.cores import cpu_flags
+from tfgraph.runtime.cores import check_threads, cpu_flags, default_threads
 from tfgraph.runtime.model import load
 
 
@@ -58,7 +62,7 @@ class CpuBackend(CompilingBackend):
         layout."""
         machine = cpu_machine(target.mcpu)
         compiler = find_compiler() if target.shared else None
-        lowered = lower(graph, weights, CpuKernels(machine), functions)
+        lowered = lower(graph, weights, _kernels(machine, target), functions)
         objects, storage = build_program(lowered.module, machine)
         more = {layout.SHARED: link_shared(objects, compiler)} if compiler else {}
         more |= kernel_sources(lowered, machine)
@@ -73,7 +77,7 @@ class CpuBackend(CompilingBackend):
     ) -> Executable:
         """The graphs as a loaded artifact; the files are gone once they are mapped."""
         machine = cpu_machine(target.mcpu)
-        lowered = lower(graph, weights, CpuKernels(machine), functions)
+        lowered = lower(graph, weights, _kernels(machine, target), functions)
         built = _built(lowered, machine, *build_program(lowered.module, machine), {})
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
             write_artifact(Path(folder), graph, graph, built, target, [])
@@ -87,10 +91,44 @@ class CpuBackend(CompilingBackend):
         """What the kernel of the node declares."""
         return rounding(node, cpu_machine(target.mcpu))
 
+    def tune(
+        self,
+        graphs: Sequence[Graph],
+        target: Target,
+        seconds: float,
+        heard: Callable[[Tuned], None],
+    ) -> Tuning:
+        """Choose the schedules of the GEMMs."""
+        if target.schedules is None:
+            raise TfgraphError(
+                "tuning needs a file to keep what it finds: there is no cache",
+                hint="name one with --tune-database",
+            )
+        here, machine = cpu_machine(), cpu_machine(target.mcpu)
+        if machine != here:
+            raise MissingTool(
+                f"tuning measures on this machine, which is '{here.mcpu}' and not '{machine.mcpu}'"
+            )
+        graphs = [self.resolve(graph, target) for graph in graphs]
+        threads = check_threads(target.threads) or default_threads()
+        todo = works(graphs)
+        return tune(todo, machine, threads, seconds, target.schedules, heard)
+
     def runs_here(self, target: Target) -> str | None:
         """Whether this CPU has the features of the target."""
         missing = set(cpu_machine(target.mcpu).features) - cpu_flags()
         return f"this CPU has no {', '.join(sorted(missing))}" if missing else None
+
+
+def _kernels(machine: CpuMachine, target: Target) -> CpuKernels:
+    return CpuKernels(machine, known_schedules(machine.mcpu, target.schedules))
+
+
+def _schedules(lowered: Lowered) -> dict[str, str]:
+    """By which schedule each kernel runs, of those that have one."""
+    functions = lowered.module.functions_items()
+    found = {str(v.name_hint): (f.attrs or {}).get(SCHEDULE) for v, f in functions}
+    return {name: str(text) for name, text in sorted(found.items()) if text is not None}
 
 
 def _built(
@@ -113,6 +151,7 @@ def _built(
         manifest={
             **plan(lowered.main, storage["main"]),
             "cpu": {"mcpu": machine.mcpu, "features": list(machine.features)},
+            "schedules": _schedules(lowered),
             "tools": {"apache-tvm": version("apache-tvm")},
         },
     )

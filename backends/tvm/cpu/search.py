@@ -1,0 +1,100 @@
+"""Which of a GEMM's schedules is the fastest, by times that were measured.
+
+A search sees no clock: it asks for the times of some schedules, and goes by these alone. May
+import: gemm_tile, schedule, target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, TypeAlias
+
+from tfgraph.backends.tvm.cpu.gemm_tile import tile_for
+from tfgraph.backends.tvm.cpu.schedule import DEFAULT, Schedule
+
+if TYPE_CHECKING:
+    from tfgraph.backends.tvm.target import CpuMachine
+
+Times: TypeAlias = Mapping[int, Sequence[float]]
+"""Seconds that calls took, by their number of rows."""
+
+Measure: TypeAlias = Callable[[Sequence[Schedule]], Mapping[Schedule, Times]]
+"""Times of schedules, which took turns: so what slows the machine meets them all."""
+
+TASK_ROWS = (16, 32, 64)
+AHEAD = (0, 32, 64, 128)
+LEAST_GAIN = 1.01
+"""What is less is not worth another artifact."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The schedule to take, how many times faster than the default it was (1 for the default
+    itself), and how many were tried."""
+
+    schedule: Schedule
+    speedup: float
+    tried: int
+
+
+def search(machine: CpuMachine, measure: Measure) -> Found:
+    """The best schedule, the default unless another one is faster beyond the noise.
+
+    First tiles and rows a task, then the distance of fetches. The best of many is partly the
+    luckiest: so it has to win once more, against the default alone.
+    """
+    tried = {DEFAULT}
+
+    def best(schedules: Sequence[Schedule]) -> Schedule:
+        tried.update(schedules)
+        times = measure(list(dict.fromkeys([DEFAULT, *schedules])))
+        return max(times, key=lambda schedule: gain(times[schedule], times[DEFAULT]))
+
+    chosen = best(tiled(machine))
+    chosen = best([replace(chosen, ahead=ahead) for ahead in AHEAD])
+    if chosen != DEFAULT:
+        times = measure([DEFAULT, chosen])
+        if is_faster(times[chosen], times[DEFAULT]):
+            return Found(chosen, gain(times[chosen], times[DEFAULT]), len(tried))
+    return Found(DEFAULT, 1.0, len(tried))
+
+
+def tiled(machine: CpuMachine) -> list[Schedule]:
+    """The schedules of the two best tiles, with about as many rows a task as `TASK_ROWS`, whole
+    tiles. A tile is the better, the more multiply-adds it makes of each factor that it loads."""
+
+    def products_a_load(vectors: int) -> float:
+        rows = tile_for(machine, vectors).rows
+        return rows * vectors / (rows + vectors)
+
+    def rows_of(vectors: int) -> list[int]:
+        tile = tile_for(machine, vectors).rows
+        return [rows // tile * tile for rows in TASK_ROWS]
+
+    two = sorted((2, 3, 4), key=products_a_load)[-2:]
+    return [replace(DEFAULT, vectors=v, rows=rows) for v in two for rows in rows_of(v)]
+
+
+def gain(times: Times, default: Times) -> float:
+    """How many times faster than the default: of medians, the geometric mean over the rows."""
+    each = [median(default[rows]) / median(times[rows]) for rows in default]
+    return float(prod(each) ** (1 / len(each)))
+
+
+def is_faster(times: Times, default: Times) -> bool:
+    """Whether it is faster beyond the noise: for some number of rows the slower quarter begins
+    where that of the default's faster calls has ended, for none it is the other way round, and all
+    in all it gains something."""
+    return (
+        gain(times, default) >= LEAST_GAIN
+        and any(_apart(times[rows], default[rows]) for rows in default)
+        and not any(_apart(default[rows], times[rows]) for rows in default)
+    )
+
+
+def _apart(faster: Sequence[float], slower: Sequence[float]) -> bool:
+    """Whether the third quartile of the one is below the first of the other."""
+    return quantiles(faster, n=4)[2] < quantiles(slower, n=4)[0]
