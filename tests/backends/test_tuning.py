@@ -1,0 +1,249 @@
+"""Schedules of GEMMs: they change no bit, the search goes by times alone, and files of them."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from helpers.kernels import compile_kernels
+
+import tfgraph
+from tfgraph.api.tune import tune
+from tfgraph.backends.base import Target
+from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight
+from tfgraph.backends.tvm.cpu.schedule import (
+    DEFAULT,
+    SHIPPED,
+    Measured,
+    Schedule,
+    known_schedules,
+    read_schedules,
+    write_schedules,
+)
+from tfgraph.backends.tvm.cpu.search import AHEAD, Times, gain, is_faster, search, tiled
+from tfgraph.backends.tvm.cpu.tune import works
+from tfgraph.backends.tvm.target import cpu_machine
+from tfgraph.errors import MissingTool, TfgraphError
+from tfgraph.text import parse_graph
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+HERE = cpu_machine()
+AVX2 = cpu_machine("x86-64-v3")
+OTHER = Schedule(vectors=2, rows=24, ahead=0)
+
+MODEL = """\
+graph two(%x: f32[n,8] = normal(1)) {
+  symbol n: 1..40, example 20
+  %y = linear(%x, %w, %b) : f32[n,70]
+  %z = linear_activation(%y, %v) {activation="relu"} : f32[n,8]
+  %s = linear(%z, %w, %b) : f32[n,70]
+  return s=%s
+}
+weights {
+  %w : f32[8,70] = normal(1)
+  %b : f32[70] = normal(1)
+  %v : f32[70,8] = normal(1)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "machine", [HERE, pytest.param(AVX2, marks=pytest.mark.long)], ids=["here", "avx2"]
+)
+def test_no_schedule_changes_a_bit(machine: Any) -> None:
+    """All tiles and rows a task that a search tries, distances, and what only a file can ask for;
+    with blocks of k, tails of rows and columns, and an epilogue."""
+    tried = [DEFAULT, *tiled(machine), *(replace(DEFAULT, ahead=a) for a in AHEAD), OTHER]
+    schedules = dict.fromkeys([*tried, Schedule(4, 1, 1), Schedule(1, 7, 3)])
+    k, n = 131, 70
+    names = {s: f"s{s.vectors}_{s.rows}_{s.ahead}" for s in schedules}
+    fixed = {"bias": True, "activation": "relu", "residual": False, "machine": machine}
+    program = compile_kernels(
+        {name: gemm(k=k, n=n, schedule=s, **fixed) for s, name in names.items()}, threads=2
+    )
+    rng = np.random.default_rng(0)
+    x, w = (rng.standard_normal(shape, dtype=np.float32) for shape in ((97, k), (k, n)))
+    bias = rng.standard_normal(n, dtype=np.float32)
+    for m in (*range(1, 17), 97):
+        found = {
+            schedule: program.call(name, [x[:m], pack_weight(w, machine, schedule), bias])[0]
+            for schedule, name in names.items()
+        }
+        for schedule, out in found.items():
+            assert np.array_equal(out, found[DEFAULT]), (m, schedule)
+
+
+def measured(seconds: Mapping[Schedule, float], asked: list[list[Schedule]]) -> Any:
+    """What measures: 9 times around those of a table, for 1 row and for 16."""
+
+    def measure(schedules: Sequence[Schedule]) -> dict[Schedule, Times]:
+        asked.append(list(schedules))
+        draw = random.Random(0)
+
+        def times(schedule: Schedule, rows: int) -> list[float]:
+            return [seconds.get(schedule, 1) * rows * draw.uniform(0.99, 1.01) for _ in range(9)]
+
+        return {s: {rows: times(s, rows) for rows in (1, 16)} for s in schedules}
+
+    return measure
+
+
+@pytest.mark.parametrize("machine", [HERE, AVX2], ids=["here", "avx2"])
+def test_a_search_finds_the_fastest_tile_then_the_distance(machine: Any) -> None:
+    tile = tiled(machine)[-1]
+    best = replace(tile, ahead=128)
+    asked: list[list[Schedule]] = []
+    found = search(machine, measured({tile: 0.8, best: 0.7}, asked))
+    assert found.schedule == best
+    assert found.speedup == pytest.approx(1 / 0.7, rel=0.02)
+    assert found.tried == len({s for schedules in asked for s in schedules})
+    assert all(DEFAULT in schedules for schedules in asked)
+    assert asked[-1] == [DEFAULT, best]
+
+
+def test_a_search_keeps_the_default_where_nothing_is_faster() -> None:
+    found = search(HERE, measured({DEFAULT: 0.999}, []))
+    assert (found.schedule, found.speedup) == (DEFAULT, 1.0)
+
+
+def test_a_search_asks_the_luckiest_once_more() -> None:
+    """What was fast among many, and alone is no faster, was lucky."""
+    lucky = tiled(HERE)[-1]
+    table = {lucky: 0.8}
+
+    def measure(schedules: Sequence[Schedule]) -> Any:
+        return measured(table if len(schedules) > 2 else {}, [])(schedules)
+
+    assert search(HERE, measure).schedule == DEFAULT
+
+
+def test_faster_is_beyond_the_noise() -> None:
+    def times(one: float, many: float, noise: float = 0.01) -> Times:
+        around = [1 + noise * i for i in (-2, -1, 0, 1, 2)]
+        return {1: [one * f for f in around], 128: [many * f for f in around]}
+
+    default = times(1, 10)
+    assert is_faster(times(0.9, 9), default)
+    assert is_faster(times(1, 9), default)
+    assert not is_faster(times(1, 9, noise=0.2), default)  # quartiles overlap
+    assert not is_faster(times(1.1, 7), default)  # slower for one row
+    assert not is_faster(times(0.999, 9.999, noise=1e-5), default)  # gains next to nothing
+    assert not is_faster(default, default)
+    assert gain(times(0.5, 5), default) == pytest.approx(2)
+    assert gain(times(0.5, 10), default) == pytest.approx(2**0.5)
+
+
+def test_a_database_is_what_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "schedules.json"
+    assert read_schedules(path, "znver4") == {}
+    first = {(8, 70): Measured(OTHER, 2), (768, 3072): Measured(DEFAULT, 2)}
+    write_schedules(path, "znver4", first)
+    write_schedules(path, "haswell", {(8, 70): Measured(DEFAULT, 4)})
+    write_schedules(path, "znver4", {(8, 70): Measured(DEFAULT, 1)})
+    assert read_schedules(path, "znver4") == {**first, (8, 70): Measured(DEFAULT, 1)}
+    assert read_schedules(path, "haswell") == {(8, 70): Measured(DEFAULT, 4)}
+    assert [entry.name for entry in path.parent.iterdir()] == [path.name]
+
+
+def test_what_ships_is_a_database_and_the_users_comes_first(tmp_path: Path) -> None:
+    cpus = json.loads(SHIPPED.read_text())
+    assert cpus
+    for mcpu in cpus:
+        shipped = known_schedules(mcpu)
+        assert len(shipped) == len(cpus[mcpu])
+        shape = next(iter(shipped))
+        own = tmp_path / f"{mcpu}.json"
+        write_schedules(own, mcpu, {shape: Measured(OTHER, 2)})
+        assert known_schedules(mcpu, own) == {**shipped, shape: OTHER}
+    assert known_schedules("haswell", tmp_path / "none.json") == {}
+
+
+GOOD = {"vectors": 3, "rows": 16, "ahead": 32, "threads": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "Expecting"),
+        ("[" * 100_000, "recursion"),
+        ("[]", "expected an object"),
+        ('{"znver4": 3}', "expected an object, got 3"),
+        (json.dumps({"znver4": {"8 by 8": GOOD}}), "'768 x 3072', got '8 by 8'"),
+        (json.dumps({"znver4": {"8 x 8": 3}}), "expected an object, got 3"),
+        (json.dumps({"znver4": {"8 x 8": {"rows": 3}}}), "expected vectors, rows, ahead, threads"),
+        (json.dumps({"znver4": {"8 x 8": GOOD | {"vectors": 5}}}), "vectors: expected 1 to 4"),
+        (json.dumps({"znver4": {"8 x 8": GOOD | {"rows": 0}}}), "rows: expected 1 to"),
+        (json.dumps({"znver4": {"8 x 8": GOOD | {"ahead": 1.5}}}), "ahead: expected 0 to"),
+        (json.dumps({"other": {"8 x 8": GOOD | {"threads": True}}}), "threads: expected 1 to"),
+    ],
+)
+def test_a_file_that_is_no_database_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "schedules.json"
+    path.write_text(text)
+    with pytest.raises(TfgraphError, match=message):
+        read_schedules(path, "znver4")
+    with pytest.raises(TfgraphError, match="no database"):
+        write_schedules(path, "znver4", {})
+    assert path.read_text() == text
+
+
+def test_a_file_that_cannot_be_read_or_written(tmp_path: Path) -> None:
+    with pytest.raises(TfgraphError, match="cannot be read"):
+        read_schedules(tmp_path, "znver4")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(TfgraphError, match=r"cannot be (read|written)"):
+        write_schedules(tmp_path / "file" / "schedules.json", "znver4", {})
+
+
+def test_the_gemms_of_a_model() -> None:
+    """One for each shape of a weight, the longest first, at the example and at given rows."""
+    graph = parse_graph(MODEL)
+    first, second = works([graph])
+    assert (first.k, first.n, first.bias, first.activation, first.count) == (8, 70, True, None, 2)
+    assert (second.k, second.n, second.bias, second.activation) == (70, 8, False, "relu")
+    assert first.rows == second.rows == (1, 16, 20, 128)
+    assert (first.flops, second.flops) == (2 * 2 * 20 * 8 * 70, 2 * 20 * 8 * 70)
+    assert (str(first), str(second)) == ("8 x 70", "70 x 8 relu")
+
+
+def test_an_artifact_by_another_schedule(tmp_path: Path) -> None:
+    """It computes the same bits, says by which schedules, and is the same for the same file."""
+    own = tmp_path / "own.json"
+    write_schedules(own, HERE.mcpu, {(8, 70): Measured(OTHER, 2)})
+    graph = parse_graph(MODEL)
+    x = np.random.default_rng(0).standard_normal((20, 8), dtype=np.float32)
+    sha256: list[str] = []
+    results: list[Any] = []
+    for name, path in (("plain", None), ("tuned", own), ("again", own)):
+        target, place = Target("cpu", schedules=path), tmp_path / f"{name}.tfgraph"
+        sha256.append(tfgraph.build(graph, target, place, prove=False).sha256)
+        with tfgraph.load(place) as model:
+            results.append(model(x=x)["s"])
+        manifest = json.loads((place / "manifest.json").read_text())
+        mine = str(DEFAULT if path is None else OTHER)
+        assert manifest["schedules"] == {"linear": mine, "linear_relu": str(DEFAULT)}
+        assert mine in (place / "kernels" / "linear.py").read_text()
+    assert sha256[0] != sha256[1] == sha256[2]
+    assert np.array_equal(results[0], results[1])
+
+
+@pytest.mark.parametrize(
+    ("target", "error", "message"),
+    [
+        (Target("cuda", arch="sm_90", schedules=Path("f")), TfgraphError, "'cuda' cannot be tuned"),
+        (Target("numpy", schedules=Path("f")), TfgraphError, "'numpy' has no kernels to tune"),
+        (Target("cpu"), TfgraphError, "needs a file"),
+        (Target("cpu", mcpu="haswell", schedules=Path("f")), MissingTool, "not 'haswell'"),
+    ],
+)
+def test_what_cannot_be_tuned(target: Target, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        tune(parse_graph(MODEL), target)
+    assert not Path("f").exists()
