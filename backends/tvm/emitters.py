@@ -79,38 +79,31 @@ def _has_weight(graph: Graph, node: Node) -> bool:
     return _float32(graph, node) and node.inputs[1] in graph.weight_values
 
 
-@emitter("linear", "linear_activation", when=_has_weight)
-def linear(low: Lowering, node: Node) -> None:
-    """The packed GEMM, with bias and activation as its epilogue."""
-    x, weight, *bias = node.inputs
-    _emit_linear(low, node, x, weight, bias, None)
-
-
-@emitter("gated_linear", when=_has_weight)
-def gated_linear(low: Lowering, node: Node) -> None:
-    """The packed GEMM, with bias and gate as its epilogue."""
-    x, weight, gate, *bias = node.inputs
-    _emit_linear(low, node, x, weight, bias, gate)
-
-
-def _emit_linear(
-    low: Lowering, node: Node, x: Value, weight: Value, bias: list[Value], gate: Value | None
-) -> None:
-    k, n = (int(d) for d in weight.type.shape)
+def linear_shape(node: Node) -> LinearShape:
+    """What the GEMM of one of `LINEARS` computes."""
+    k, n = (int(d) for d in node.inputs[1].type.shape)
     activation: str | None = node.attrs.get("activation")  # type: ignore[assignment]
-    name = node.op if activation is None else f"linear_{activation}"
-    shape = LinearShape(k, n, bool(bias), activation, gate is not None)
+    gate = node.op == "gated_linear"
+    return LinearShape(k, n, len(node.inputs) == 3 + gate, activation, gate)
+
+
+@emitter(*LINEARS, when=_has_weight)
+def linear(low: Lowering, node: Node) -> None:
+    """The packed GEMM, with bias, activation and gate as its epilogue."""
+    shape = linear_shape(node)
+    name = node.op if shape.activation is None else f"linear_{shape.activation}"
     kernel = low.kernel(shape, lambda: low.kernels.linear(name, shape), name)
+    x, weight, *rest = node.inputs
+    gate, bias = (rest[:1], rest[1:]) if shape.gate else ([], rest)
     table = tied_table(low.graph, weight)
     packed = (
-        low.weight(weight, *low.kernels.packed(k, n), low.kernels.pack)
+        low.weight(weight, *low.kernels.packed(shape.k, shape.n), low.kernels.pack)
         if table is None
         else tied_weight(low, table)
     )
-    arguments = [low.rows(x), packed, *(low.value(b) for b in bias)]
-    arguments += [] if gate is None else [low.rows(gate)]
+    arguments = [low.rows(x), packed, *map(low.value, bias), *map(low.rows, gate)]
     rows = product(x.type.shape[:-1])
-    (y,) = low.call(kernel, arguments, [tensor("f32", rows, n)])
+    (y,) = low.call(kernel, arguments, [tensor("f32", rows, shape.n)])
     low.put_rows(node.output, y)
 
 

@@ -27,6 +27,7 @@ from tfgraph.backends.tvm.cpu.schedule import (
 )
 from tfgraph.backends.tvm.cpu.search import AHEAD, Times, gain, is_faster, search, tiled
 from tfgraph.backends.tvm.cpu.tune import works
+from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.text import parse_graph
@@ -43,13 +44,16 @@ graph two(%x: f32[n,8] = normal(1)) {
   symbol n: 1..40, example 20
   %y = linear(%x, %w, %b) : f32[n,70]
   %z = linear_activation(%y, %v) {activation="relu"} : f32[n,8]
-  %s = linear(%z, %w, %b) : f32[n,70]
+  %g = gated_linear(%z, %u, %x) : f32[n,8]
+  %s = linear(%g, %t, %b) : f32[n,70]
   return s=%s
 }
 weights {
   %w : f32[8,70] = normal(1)
   %b : f32[70] = normal(1)
   %v : f32[70,8] = normal(1)
+  %u : f32[8,8] = normal(1)
+  %t : f32[8,70] = normal(1)
 }
 """
 
@@ -64,10 +68,9 @@ def test_no_schedule_changes_a_bit(machine: Any) -> None:
     schedules = dict.fromkeys([*tried, Schedule(4, 1, 1), Schedule(1, 7, 3)])
     k, n = 131, 70
     names = {s: f"s{s.vectors}_{s.rows}_{s.ahead}" for s in schedules}
-    fixed = {"bias": True, "activation": "relu", "residual": False, "machine": machine}
-    program = compile_kernels(
-        {name: gemm(k=k, n=n, schedule=s, **fixed) for s, name in names.items()}, threads=2
-    )
+    shape = LinearShape(k, n, bias=True, activation="relu")
+    kernels = {name: gemm(shape, machine, schedule) for schedule, name in names.items()}
+    program = compile_kernels(kernels, threads=2)
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape, dtype=np.float32) for shape in ((97, k), (k, n)))
     bias = rng.standard_normal(n, dtype=np.float32)
@@ -205,12 +208,18 @@ def test_a_file_that_cannot_be_read_or_written(tmp_path: Path) -> None:
 def test_the_gemms_of_a_model() -> None:
     """One for each shape of a weight, the longest first, at the example and at given rows."""
     graph = parse_graph(MODEL)
-    first, second = works([graph])
-    assert (first.k, first.n, first.bias, first.activation, first.count) == (8, 70, True, None, 2)
-    assert (second.k, second.n, second.bias, second.activation) == (70, 8, False, "relu")
-    assert first.rows == second.rows == (1, 16, 20, 128)
-    assert (first.flops, second.flops) == (2 * 2 * 20 * 8 * 70, 2 * 20 * 8 * 70)
-    assert (str(first), str(second)) == ("8 x 70", "70 x 8 relu")
+    first, second, third = works([graph, graph])
+    assert first.shape == LinearShape(8, 70, bias=True)
+    assert second.shape == LinearShape(70, 8, activation="relu")
+    assert third.shape == LinearShape(8, 8, gate=True)
+    assert [work.weights for work in (first, second, third)] == [2, 1, 1]  # functions share them
+    assert {work.rows for work in (first, second, third)} == {(1, 16, 20, 128)}
+    assert [w.flops for w in (first, second, third)] == [
+        2 * 2 * 2 * 20 * 560,
+        2 * 2 * 20 * 560,
+        5120,
+    ]
+    assert [str(w) for w in (first, second, third)] == ["8 x 70 bias", "70 x 8 relu", "8 x 8 gate"]
 
 
 def test_an_artifact_by_another_schedule(tmp_path: Path) -> None:
@@ -228,7 +237,9 @@ def test_an_artifact_by_another_schedule(tmp_path: Path) -> None:
             results.append(model(x=x)["s"])
         manifest = json.loads((place / "manifest.json").read_text())
         mine = str(DEFAULT if path is None else OTHER)
-        assert manifest["schedules"] == {"linear": mine, "linear_relu": str(DEFAULT)}
+        assert manifest["schedules"] == {"linear": mine} | dict.fromkeys(
+            ["gated_linear", "linear_relu"], str(DEFAULT)
+        )
         assert mine in (place / "kernels" / "linear.py").read_text()
     assert sha256[0] != sha256[1] == sha256[2]
     assert np.array_equal(results[0], results[1])

@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import random
 import time
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +31,7 @@ from tfgraph.backends.tvm.cpu.schedule import (
     write_schedules,
 )
 from tfgraph.backends.tvm.cpu.search import Found, search
-from tfgraph.backends.tvm.emitters import LINEARS
+from tfgraph.backends.tvm.emitters import LINEARS, linear_shape
 from tfgraph.backends.tvm.lower import find_emitter
 from tfgraph.ir import product
 from tfgraph.runtime.arrays import aligned_empty
@@ -40,8 +41,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from tfgraph.backends.tvm.kernels import LinearShape
     from tfgraph.backends.tvm.target import CpuMachine
-    from tfgraph.ir import Graph
+    from tfgraph.ir import Graph, Value
 
 ROWS = (1, 16, 128)
 """The numbers of rows that every GEMM is measured at, beside those of the model's example."""
@@ -57,19 +59,18 @@ MOST_WEIGHTS = 256 << 20
 
 @dataclass(frozen=True)
 class Work:
-    """A GEMM of a model: its weight (k, n), what follows the product, the numbers of rows to
-    measure, how many products there are and their operations at the example."""
+    """A GEMM of a model, with the numbers of rows to measure, how many weights of its shape there
+    are and how many operations it is at the example."""
 
-    k: int
-    n: int
-    bias: bool
-    activation: str | None
+    shape: LinearShape
     rows: tuple[int, ...]
-    count: int
+    weights: int
     flops: int
 
     def __str__(self) -> str:
-        return f"{self.k} x {self.n}" + (f" {self.activation}" if self.activation else "")
+        shape = self.shape
+        followed = ["bias"] * shape.bias + [shape.activation or ""] + ["gate"] * shape.gate
+        return " ".join([f"{shape.k} x {shape.n}", *filter(None, followed)])
 
 
 class OutOfTime(Exception):
@@ -78,21 +79,25 @@ class OutOfTime(Exception):
 
 def works(graphs: Iterable[Graph]) -> list[Work]:
     """The GEMMs with packed weights of graphs as they run, the longest first: one for each shape of
-    a weight, with what follows the first such product."""
+    a weight, with what follows the first such product. Graphs are functions of one model, which
+    share their weights."""
     found: dict[tuple[int, int], Work] = {}
     for graph in graphs:
         examples = {name: s.example for name, s in symbol_ranges(graph).items()}
+        weights: dict[tuple[int, int], set[Value]] = defaultdict(set)
         for node in graph.nodes:
             if node.op not in LINEARS or find_emitter("cpu", graph, node) is None:
                 continue
-            k, n = (int(d) for d in node.inputs[1].type.shape)
-            rows = product(node.inputs[0].type.shape[:-1]).evaluate(examples)
-            activation: Any = node.attrs.get("activation")
-            new = Work(k, n, len(node.inputs) > 2, activation, (), 0, 0)
-            old = found.get((k, n), new)
-            every = tuple(sorted({*ROWS, *old.rows, rows}))
-            flops = old.flops + 2 * k * n * rows
-            found[k, n] = replace(old, rows=every, count=old.count + 1, flops=flops)
+            shape, rows = linear_shape(node), product(node.inputs[0].type.shape[:-1])
+            key, m = (shape.k, shape.n), rows.evaluate(examples)
+            weights[key].add(node.inputs[1])
+            old = found.get(key) or Work(shape, ROWS, 0, 0)
+            found[key] = Work(
+                old.shape,
+                tuple(sorted({*old.rows, m})),
+                max(old.weights, len(weights[key])),
+                old.flops + 2 * shape.k * shape.n * m,
+            )
     return sorted(found.values(), key=lambda work: -work.flops)
 
 
@@ -111,10 +116,11 @@ def tune(
     known = read_schedules(database, machine.mcpu)
     tuned: list[Tuned] = []
     missed: list[str] = []
-    size = sum(4 * work.k * work.n * work.count for work in todo)
+    size = sum(4 * work.shape.k * work.shape.n * work.weights for work in todo)
     memory = _Memory(min(size, MOST_WEIGHTS))
     for work in todo:
-        entry = known.get((work.k, work.n))
+        key = work.shape.k, work.shape.n
+        entry = known.get(key)
         if entry is not None and entry.threads == threads:
             found = Found(entry.schedule, math.nan, 0)
         else:
@@ -124,9 +130,7 @@ def tune(
             except OutOfTime:
                 missed.append(str(work))
                 continue
-            write_schedules(
-                database, machine.mcpu, {(work.k, work.n): Measured(found.schedule, threads)}
-            )
+            write_schedules(database, machine.mcpu, {key: Measured(found.schedule, threads)})
         speedup = found.speedup if found.tried else None
         changed = found.schedule != DEFAULT
         tuned.append(
@@ -172,10 +176,7 @@ class _Trial:
         self._programs: dict[Schedule, Program] = {}
         self._turn = count()
         self._random = random.Random(0)
-        n, k = work.n, work.k
-        self._bias = [as_tensor(np.full(n, 0.01, np.float32))] if work.bias else []
-        self._x = {m: as_tensor(np.full((m, k), 0.01, np.float32)) for m in work.rows}
-        self._out = {m: as_tensor(np.zeros((m, n), np.float32)) for m in work.rows}
+        self._others = {m: _arguments(work.shape, m) for m in work.rows}
 
     def measure(
         self, schedules: Sequence[Schedule]
@@ -185,14 +186,15 @@ class _Trial:
             self._check()
             if schedule not in self._programs:
                 self._programs[schedule] = self._compiled(schedule)
-        shapes = {s: packed_shape(self._work.k, self._work.n, self._machine, s) for s in schedules}
+        k, n = self._work.shape.k, self._work.shape.n
+        shapes = {s: packed_shape(k, n, self._machine, s) for s in schedules}
         places = self._memory.places(sorted(set(shapes.values())))
 
         def call(schedule: Schedule, m: int) -> None:
             weights = places[shapes[schedule]]
             weight = weights[next(self._turn) % len(weights)]
-            arguments = [self._x[m], weight, *self._bias, self._out[m]]
-            self._programs[schedule].run("main", arguments)
+            x, *others = self._others[m]
+            self._programs[schedule].run("main", [x, weight, *others])
 
         def seconds(schedule: Schedule, m: int, calls: int) -> float:
             start = time.perf_counter()
@@ -220,17 +222,8 @@ class _Trial:
             raise OutOfTime
 
     def _compiled(self, schedule: Schedule) -> Program:
-        """main(x, w, bias, out) -> out, which the kernel writes."""
-        work = self._work
-        kernel = gemm(
-            k=work.k,
-            n=work.n,
-            bias=work.bias,
-            activation=work.activation,
-            residual=False,
-            machine=self._machine,
-            schedule=schedule,
-        )
+        """main(x, w, ..., out) -> out, which the kernel writes."""
+        kernel = gemm(self._work.shape, self._machine, schedule)
         builder: Any = relax.BlockBuilder()
         called = builder.add_func(kernel.without_attr("global_symbol"), "gemm")
         types = [relax.TensorType(list(p.ty.shape), str(p.ty.dtype)) for p in kernel.params]
@@ -242,3 +235,9 @@ class _Trial:
             builder.emit_func_output(result)
         objects = build_objects(builder.get(), self._machine)
         return Program(objects, self._threads, "a kernel that is tuned")
+
+
+def _arguments(shape: LinearShape, m: int) -> list[Any]:
+    """What the kernel takes for m rows, but for the weight."""
+    sizes = [(m, shape.k), *[(shape.n,)] * shape.bias, *[(m, shape.n)] * shape.gate, (m, shape.n)]
+    return [as_tensor(np.full(size, 0.01, np.float32)) for size in sizes]
