@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 ROWS = (1, 16, 128)
 """The numbers of rows that every GEMM is measured at, beside those of the model's example."""
-ROUNDS, LEAST_ROUNDS = 15, 5
+ROUNDS, LEAST_ROUNDS = 25, 5
 """How often each schedule has its turn; fewer where that takes longer than LONGEST."""
 LONGEST = 3.0
 """Seconds of one comparison."""
