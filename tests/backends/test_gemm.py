@@ -14,7 +14,9 @@ from helpers.kernels import objects_of
 from helpers.tolerance import UNIT, assert_within
 
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight
+from tfgraph.backends.tvm.cpu.gemm_tile import TILES, Tile, tile_for
 from tfgraph.backends.tvm.cpu.matmul import matmul
+from tfgraph.backends.tvm.cpu.schedule import Schedule
 from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
@@ -56,7 +58,11 @@ class Case:
 
     def kernel(self) -> Any:
         shape = LinearShape(self.k, self.n, self.bias, self.activation, self.gate)
-        return gemm(shape, cpu_machine(self.mcpu))
+        return gemm(shape, Schedule(self.tile))
+
+    @property
+    def tile(self) -> Tile:
+        return tile_for(cpu_machine(self.mcpu), self.n)
 
     def arguments(self, m: int) -> dict[str, Array]:
         """x, w, bias, gate as float32, from a generator seeded the same for every m."""
@@ -67,8 +73,7 @@ class Case:
         return arrays
 
     def run(self, program: Program, arrays: dict[str, Array]) -> Array:
-        machine = cpu_machine(self.mcpu)
-        args = [arrays["x"], pack_weight(arrays["w"], machine)]
+        args = [arrays["x"], pack_weight(arrays["w"], self.tile)]
         args += [arrays["bias"]] if self.bias else []
         args += [arrays["gate"]] if self.gate else []
         (out,) = program.call(self.name, args)
@@ -133,6 +138,39 @@ def test_a_row_has_the_same_bits_wherever_it_stands(case: Case, program: Program
     assert np.array_equal(case.run(program, mixed), whole[order])
 
 
+def test_a_result_has_the_same_bits_in_every_tile() -> None:
+    machines = [cpu_machine(level) for level in ("x86-64-v3", "x86-64-v4")]
+    tiles = [Tile(*sizes, m.lanes) for m in machines for sizes in TILES[m.registers]]
+    names = {f"t{i}": tile for i, tile in enumerate(tiles)}
+    shape = LinearShape(150, 131, bias=True, activation="gelu", gate=True)
+    kernels = {name: gemm(shape, Schedule(tile)) for name, tile in names.items()}
+    arrays = Case(150, 131).arguments(31)
+    with Program(objects_of(kernels), threads=2) as program:
+        results = []
+        for name, tile in names.items():
+            packed = {**arrays, "w": pack_weight(arrays["w"], tile)}
+            results += program.call(name, list(packed.values()))
+    assert len(results) == 4
+    assert all(np.array_equal(result, results[0]) for result in results)
+
+
+@pytest.mark.parametrize(
+    ("mcpu", "n", "columns"),
+    [
+        ("x86-64-v4", 768, 48),  # both fit
+        ("x86-64-v4", 512, 64),
+        ("x86-64-v4", 1376, 48),  # 16 columns too many, not 32
+        ("x86-64-v4", 50257, 48),  # 47 too many, either way
+        ("x86-64-v4", "n", 48),
+        ("x86-64-v3", 768, 24),
+        ("x86-64-v3", 512, 16),
+        ("x86-64-v3", 1376, 16),
+    ],
+)
+def test_the_tile_that_pads_least_is_chosen(mcpu: str, n: int | str, columns: int) -> None:
+    assert tile_for(cpu_machine(mcpu), n).columns == columns
+
+
 def test_every_thread_count_gives_the_same_bits(program: Program) -> None:
     for case in CASES:
         arrays = case.arguments(129)
@@ -171,7 +209,9 @@ MATMULS: dict[str, tuple[tuple[int | str, ...], tuple[int | str, ...], list[dict
 
 @cache
 def matmul_program() -> Program:
-    kernels = {name: matmul(a, b, cpu_machine()) for name, (a, b, _) in MATMULS.items()}
+    kernels = {
+        name: matmul(a, b, tile_for(cpu_machine(), b[-1])) for name, (a, b, _) in MATMULS.items()
+    }
     return Program(objects_of(kernels), threads=2)
 
 
@@ -202,6 +242,6 @@ def test_matmul_rows_have_the_same_bits_in_every_batch() -> None:
 
 def test_matmul_refuses_shapes_that_do_not_multiply() -> None:
     with pytest.raises(TfgraphError, match="do not multiply"):
-        matmul((2, 3), (4, 5), cpu_machine())
+        matmul((2, 3), (4, 5), tile_for(cpu_machine(), 5))
     with pytest.raises(TfgraphError, match="batch dimensions"):
-        matmul(("b", 2, 3), ("c", 3, 5), cpu_machine())
+        matmul(("b", 2, 3), ("c", 3, 5), tile_for(cpu_machine(), 5))

@@ -7,46 +7,47 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from helpers.kernels import assembly_of
 
-from tfgraph.backends.tvm.cpu import gemm as gemm_module
-from tfgraph.backends.tvm.cpu import matmul as matmul_module
-from tfgraph.backends.tvm.cpu.gemm_tile import Tile, tile_for
+from tfgraph.backends.tvm.cpu import gemm_tile
+from tfgraph.backends.tvm.cpu.gemm import gemm
+from tfgraph.backends.tvm.cpu.gemm_tile import Tile
+from tfgraph.backends.tvm.cpu.matmul import matmul
+from tfgraph.backends.tvm.cpu.schedule import Schedule
 from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
-
-if TYPE_CHECKING:
-    from tfgraph.backends.tvm.target import CpuMachine
 
 MACHINES = {"avx512": cpu_machine("x86-64-v4"), "avx2": cpu_machine("x86-64-v3")}
 
 
-def linear(machine: CpuMachine) -> Any:
-    return gemm_module.gemm(LinearShape(768, 2304, bias=True), machine)
+def linear(tile: Tile) -> Any:
+    return gemm(LinearShape(768, 2304, bias=True), Schedule(tile))
 
 
-def linear_gelu(machine: CpuMachine) -> Any:
-    return gemm_module.gemm(
-        LinearShape(768, 3072, bias=True, activation="gelu", gate=True), machine
-    )
+def linear_gelu(tile: Tile) -> Any:
+    return gemm(LinearShape(768, 3072, bias=True, activation="gelu", gate=True), Schedule(tile))
 
 
-def narrow_linear(machine: CpuMachine) -> Any:
-    return gemm_module.gemm(LinearShape(100, 131), machine)
+def narrow_linear(tile: Tile) -> Any:
+    return gemm(LinearShape(100, 131), Schedule(tile))
 
 
-def matmul(machine: CpuMachine) -> Any:
-    return matmul_module.matmul(("b", "h", "s", 64), ("b", "h", 64, "t"), machine)
+def scores(tile: Tile) -> Any:
+    return matmul(("b", "h", "s", 64), ("b", "h", 64, "t"), tile)
 
 
-LINEARS = [linear, linear_gelu, narrow_linear]
-CASES = [(name, kernel) for name in MACHINES for kernel in LINEARS]
+TILES = {
+    f"{name} {rows} x {vectors}": (machine, Tile(rows, vectors, machine.lanes))
+    for name, machine in MACHINES.items()
+    for rows, vectors in gemm_tile.TILES[machine.registers]
+}
+CASES = [(name, kernel) for name in TILES for kernel in (linear, linear_gelu, narrow_linear)]
 # With AVX2 LLVM moves one of the 12 sums of matmul through the stack: 3 vectors and a broadcast
 # beside them fill its 16 registers.
-CASES += [("avx512", matmul)]
+CASES += [(name, scores) for name in TILES if name != "avx2 4 x 3"]
 
 
 @dataclass(frozen=True)
@@ -80,27 +81,21 @@ def product_loops(assembly: str) -> list[Loop]:
     ("name", "kernel"), CASES, ids=lambda case: getattr(case, "__name__", case)
 )
 def test_sums_stay_in_registers(name: str, kernel: Any) -> None:
-    machine = MACHINES[name]
-    assembly = assembly_of(kernel(machine), machine)
+    machine, tile = TILES[name]
+    assembly = assembly_of(kernel(tile), machine)
     assert "TVMBackendAllocWorkspace" not in assembly
     loops = product_loops(assembly)
-    tile = tile_for(machine)
-    whole = tile.rows * tile.columns // tile.lanes  # LLVM unrolls the loop over k some times
+    whole = tile.rows * tile.vectors  # LLVM unrolls the loop over k some times
     assert {whole, 2 * whole, 4 * whole}.intersection(loop.products for loop in loops)
     for loop in loops:
         assert not loop.spills
 
 
 @pytest.mark.parametrize(
-    ("name", "kernel"), [("avx512", linear), ("avx2", linear), ("avx512", matmul)]
+    ("name", "kernel"), [("avx512 8 x 3", linear), ("avx2 6 x 2", linear), ("avx512 6 x 4", scores)]
 )
-def test_a_tile_that_does_not_fit_the_registers_is_seen(
-    name: str, kernel: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine = MACHINES[name]
-    tile = tile_for(machine)
+def test_a_tile_that_does_not_fit_the_registers_is_seen(name: str, kernel: Any) -> None:
+    machine, tile = TILES[name]
     large = Tile(2 * tile.rows, tile.vectors, tile.lanes)
-    for module in (gemm_module, matmul_module):
-        monkeypatch.setattr(module, "tile_for", lambda *_: large)
-    loops = product_loops(assembly_of(kernel(machine), machine))
+    loops = product_loops(assembly_of(kernel(large), machine))
     assert any(loop.spills for loop in loops)

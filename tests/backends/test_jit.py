@@ -22,6 +22,8 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.build import build_objects, order_shape_stores
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
+from tfgraph.backends.tvm.cpu.gemm_tile import tile_for
+from tfgraph.backends.tvm.cpu.schedule import Schedule
 from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
@@ -41,7 +43,7 @@ def chain_module(mcpu: str | None = None) -> Any:
     layers = list(pairwise(WIDTHS))
     x = relax.Var("x", relax.TensorType((m, WIDTHS[0]), "float32"))
     weights = [
-        relax.Var(f"w{i}", relax.TensorType(packed_shape(k, n, machine), "float32"))
+        relax.Var(f"w{i}", relax.TensorType(packed_shape(k, n, tile_for(machine, n)), "float32"))
         for i, (k, n) in enumerate(layers)
     ]
     builder = relax.BlockBuilder()
@@ -49,7 +51,7 @@ def chain_module(mcpu: str | None = None) -> Any:
         with builder.dataflow():
             value: Any = x
             for (k, n), w in zip(layers, weights, strict=True):
-                kernel = gemm(LinearShape(k, n), machine)
+                kernel = gemm(LinearShape(k, n), Schedule(tile_for(machine, n)))
                 called = builder.add_func(kernel, f"linear_{k}_{n}")
                 out = relax.TensorType((m, n), "float32")
                 value = builder.emit(relax.call_tir(called, [value, w], out))
@@ -70,7 +72,7 @@ def chain_weights() -> list[Array]:
 
 
 def packed(weights: list[Array], mcpu: str | None = None) -> list[Array]:
-    return [pack_weight(w, cpu_machine(mcpu)) for w in weights]
+    return [pack_weight(w, tile_for(cpu_machine(mcpu), w.shape[1])) for w in weights]
 
 
 def rows(m: int) -> Array:

@@ -16,8 +16,8 @@ import tfgraph
 from tfgraph.api.tune import tune
 from tfgraph.backends.base import Target
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight
+from tfgraph.backends.tvm.cpu.gemm_tile import tiles_of
 from tfgraph.backends.tvm.cpu.schedule import (
-    DEFAULT,
     SHIPPED,
     Measured,
     Schedule,
@@ -25,7 +25,7 @@ from tfgraph.backends.tvm.cpu.schedule import (
     read_schedules,
     write_schedules,
 )
-from tfgraph.backends.tvm.cpu.search import AHEAD, Times, gain, is_faster, search, tiled
+from tfgraph.backends.tvm.cpu.search import AHEAD, Times, gain, grains, is_faster, search
 from tfgraph.backends.tvm.cpu.tune import works
 from tfgraph.backends.tvm.kernels import LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 HERE = cpu_machine()
 AVX2 = cpu_machine("x86-64-v3")
-OTHER = Schedule(vectors=2, rows=24, ahead=0)
+TILES = tiles_of(HERE)
+OTHER = Schedule(TILES[-1], rows=24, ahead=0)
+DEFAULT = Schedule(TILES[0])
 
 MODEL = """\
 graph two(%x: f32[n,8] = normal(1)) {
@@ -64,23 +66,24 @@ weights {
 def test_no_schedule_changes_a_bit(machine: Any) -> None:
     """All tiles and rows a task that a search tries, distances, and what only a file can ask for;
     with blocks of k, tails of rows and columns, and an epilogue."""
-    tried = [DEFAULT, *tiled(machine), *(replace(DEFAULT, ahead=a) for a in AHEAD), OTHER]
-    schedules = dict.fromkeys([*tried, Schedule(4, 1, 1), Schedule(1, 7, 3)])
+    tiles = tiles_of(machine)
+    tried = [*grains(machine), *(Schedule(tiles[0], ahead=ahead) for ahead in AHEAD)]
+    schedules = dict.fromkeys([*tried, Schedule(tiles[1], 1, 1), Schedule(tiles[1], 7, 3)])
     k, n = 131, 70
-    names = {s: f"s{s.vectors}_{s.rows}_{s.ahead}" for s in schedules}
+    names = {s: f"s{i}" for i, s in enumerate(schedules)}
     shape = LinearShape(k, n, bias=True, activation="relu")
-    kernels = {name: gemm(shape, machine, schedule) for schedule, name in names.items()}
+    kernels = {name: gemm(shape, schedule) for schedule, name in names.items()}
     program = compile_kernels(kernels, threads=2)
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal(shape, dtype=np.float32) for shape in ((97, k), (k, n)))
     bias = rng.standard_normal(n, dtype=np.float32)
     for m in (*range(1, 17), 97):
         found = {
-            schedule: program.call(name, [x[:m], pack_weight(w, machine, schedule), bias])[0]
+            schedule: program.call(name, [x[:m], pack_weight(w, schedule.tile), bias])[0]
             for schedule, name in names.items()
         }
         for schedule, out in found.items():
-            assert np.array_equal(out, found[DEFAULT]), (m, schedule)
+            assert np.array_equal(out, found[tried[0]]), (m, schedule)
 
 
 def measured(seconds: Mapping[Schedule, float], asked: list[list[Schedule]]) -> Any:
@@ -100,31 +103,32 @@ def measured(seconds: Mapping[Schedule, float], asked: list[list[Schedule]]) -> 
 
 @pytest.mark.parametrize("machine", [HERE, AVX2], ids=["here", "avx2"])
 def test_a_search_finds_the_fastest_tile_then_the_distance(machine: Any) -> None:
-    tile = tiled(machine)[-1]
+    tile = grains(machine)[-1]
     best = replace(tile, ahead=128)
+    default = Schedule(tiles_of(machine)[0])
     asked: list[list[Schedule]] = []
-    found = search(machine, measured({tile: 0.8, best: 0.7}, asked))
+    found = search(default, machine, measured({tile: 0.8, best: 0.7}, asked))
     assert found.schedule == best
     assert found.speedup == pytest.approx(1 / 0.7, rel=0.02)
     assert found.tried == len({s for schedules in asked for s in schedules})
-    assert all(DEFAULT in schedules for schedules in asked)
-    assert asked[-1] == [DEFAULT, best]
+    assert all(default in schedules for schedules in asked)
+    assert asked[-1] == [default, best]
 
 
 def test_a_search_keeps_the_default_where_nothing_is_faster() -> None:
-    found = search(HERE, measured({DEFAULT: 0.999}, []))
+    found = search(DEFAULT, HERE, measured({DEFAULT: 0.999}, []))
     assert (found.schedule, found.speedup) == (DEFAULT, 1.0)
 
 
 def test_a_search_asks_the_luckiest_once_more() -> None:
     """What was fast among many, and alone is no faster, was lucky."""
-    lucky = tiled(HERE)[-1]
+    lucky = grains(HERE)[-1]
     table = {lucky: 0.8}
 
     def measure(schedules: Sequence[Schedule]) -> Any:
         return measured(table if len(schedules) > 2 else {}, [])(schedules)
 
-    assert search(HERE, measure).schedule == DEFAULT
+    assert search(DEFAULT, HERE, measure).schedule == DEFAULT
 
 
 def test_faster_is_beyond_the_noise() -> None:
@@ -145,13 +149,14 @@ def test_faster_is_beyond_the_noise() -> None:
 
 def test_a_database_is_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "schedules.json"
-    assert read_schedules(path, "znver4") == {}
+    assert read_schedules(path, HERE) == {}
     first = {(8, 70): Measured(OTHER, 2), (768, 3072): Measured(DEFAULT, 2)}
-    write_schedules(path, "znver4", first)
-    write_schedules(path, "haswell", {(8, 70): Measured(DEFAULT, 4)})
-    write_schedules(path, "znver4", {(8, 70): Measured(DEFAULT, 1)})
-    assert read_schedules(path, "znver4") == {**first, (8, 70): Measured(DEFAULT, 1)}
-    assert read_schedules(path, "haswell") == {(8, 70): Measured(DEFAULT, 4)}
+    write_schedules(path, HERE, first)
+    narrow = Measured(Schedule(tiles_of(AVX2)[1]), 4)
+    write_schedules(path, AVX2, {(8, 70): narrow})
+    write_schedules(path, HERE, {(8, 70): Measured(DEFAULT, 1)})
+    assert read_schedules(path, HERE) == {**first, (8, 70): Measured(DEFAULT, 1)}
+    assert read_schedules(path, AVX2) == {(8, 70): narrow}
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
@@ -159,16 +164,17 @@ def test_what_ships_is_a_database_and_the_users_comes_first(tmp_path: Path) -> N
     cpus = json.loads(SHIPPED.read_text())
     assert cpus
     for mcpu in cpus:
-        shipped = known_schedules(mcpu)
+        machine = cpu_machine(mcpu)
+        shipped = known_schedules(machine)
         assert len(shipped) == len(cpus[mcpu])
-        shape = next(iter(shipped))
-        own = tmp_path / f"{mcpu}.json"
-        write_schedules(own, mcpu, {shape: Measured(OTHER, 2)})
-        assert known_schedules(mcpu, own) == {**shipped, shape: OTHER}
-    assert known_schedules("haswell", tmp_path / "none.json") == {}
+        shape, own = next(iter(shipped)), tmp_path / f"{mcpu}.json"
+        other = Schedule(tiles_of(machine)[0], 24, 0)
+        write_schedules(own, machine, {shape: Measured(other, 2)})
+        assert known_schedules(machine, own) == {**shipped, shape: other}
+    assert known_schedules(AVX2, tmp_path / "none.json") == {}
 
 
-GOOD = {"vectors": 3, "rows": 16, "ahead": 32, "threads": 2}
+GOOD = {"columns": 48, "rows": 16, "ahead": 32, "threads": 2}
 
 
 @pytest.mark.parametrize(
@@ -177,11 +183,12 @@ GOOD = {"vectors": 3, "rows": 16, "ahead": 32, "threads": 2}
         ("{", "Expecting"),
         ("[" * 100_000, "recursion"),
         ("[]", "expected an object"),
+        (json.dumps({"x86-64-v4": {"8 x 8": GOOD | {"columns": 5}}}), "8 x 48 and 6 x 64"),
         ('{"znver4": 3}', "expected an object, got 3"),
         (json.dumps({"znver4": {"8 by 8": GOOD}}), "'768 x 3072', got '8 by 8'"),
         (json.dumps({"znver4": {"8 x 8": 3}}), "expected an object, got 3"),
-        (json.dumps({"znver4": {"8 x 8": {"rows": 3}}}), "expected vectors, rows, ahead, threads"),
-        (json.dumps({"znver4": {"8 x 8": GOOD | {"vectors": 5}}}), "vectors: expected 1 to 4"),
+        (json.dumps({"znver4": {"8 x 8": {"rows": 3}}}), "expected columns, rows, ahead, threads"),
+        (json.dumps({"znver4": {"8 x 8": GOOD | {"columns": 0}}}), "columns: expected 1 to"),
         (json.dumps({"znver4": {"8 x 8": GOOD | {"rows": 0}}}), "rows: expected 1 to"),
         (json.dumps({"znver4": {"8 x 8": GOOD | {"ahead": 1.5}}}), "ahead: expected 0 to"),
         (json.dumps({"other": {"8 x 8": GOOD | {"threads": True}}}), "threads: expected 1 to"),
@@ -190,19 +197,17 @@ GOOD = {"vectors": 3, "rows": 16, "ahead": 32, "threads": 2}
 def test_a_file_that_is_no_database_is_refused(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "schedules.json"
     path.write_text(text)
-    with pytest.raises(TfgraphError, match=message):
-        read_schedules(path, "znver4")
-    with pytest.raises(TfgraphError, match="no database"):
-        write_schedules(path, "znver4", {})
+    with pytest.raises(TfgraphError, match=f"no database of schedules: .*{message}"):
+        read_schedules(path, cpu_machine("x86-64-v4"))
     assert path.read_text() == text
 
 
 def test_a_file_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(TfgraphError, match="cannot be read"):
-        read_schedules(tmp_path, "znver4")
+        read_schedules(tmp_path, HERE)
     (tmp_path / "file").write_text("")
     with pytest.raises(TfgraphError, match=r"cannot be (read|written)"):
-        write_schedules(tmp_path / "file" / "schedules.json", "znver4", {})
+        write_schedules(tmp_path / "file" / "schedules.json", HERE, {})
 
 
 def test_the_gemms_of_a_model() -> None:
@@ -225,7 +230,7 @@ def test_the_gemms_of_a_model() -> None:
 def test_an_artifact_by_another_schedule(tmp_path: Path) -> None:
     """It computes the same bits, says by which schedules, and is the same for the same file."""
     own = tmp_path / "own.json"
-    write_schedules(own, HERE.mcpu, {(8, 70): Measured(OTHER, 2)})
+    write_schedules(own, HERE, {(8, 70): Measured(OTHER, 2)})
     graph = parse_graph(MODEL)
     x = np.random.default_rng(0).standard_normal((20, 8), dtype=np.float32)
     sha256: list[str] = []

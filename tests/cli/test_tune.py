@@ -60,13 +60,15 @@ def test_the_time_may_not_suffice(tfgraph: Callable[..., Any], cache: Path) -> N
 
 
 def test_a_database_of_ones_own(tfgraph: Callable[..., Any]) -> None:
+    from tfgraph.backends.tvm.cpu.gemm_tile import tiles_of
     from tfgraph.backends.tvm.target import cpu_machine
 
-    entry = {"vectors": 2, "rows": 8, "ahead": 0, "threads": 1}
+    tile = tiles_of(cpu_machine())[-1]
+    entry = {"columns": tile.columns, "rows": 8, "ahead": 0, "threads": 1}
     Path("own.json").write_text(json.dumps({cpu_machine().mcpu: {"8 x 4": entry}}))
     assert tfgraph("compile", "tiny.tfg", "--tune-database", "own.json", *QUICK).code == 0
     manifest = json.loads(Path("out/manifest.json").read_text())
-    assert manifest["schedules"] == {"linear": "2 vectors, 8 rows, 0 ahead"}
+    assert manifest["schedules"] == {"linear": f"{tile}, 8 rows, 0 ahead"}
     assert "own.json" not in " ".join(manifest["command"])
 
 

@@ -121,7 +121,7 @@ class CpuBackend(CompilingBackend):
 
 
 def _kernels(machine: CpuMachine, target: Target) -> CpuKernels:
-    return CpuKernels(machine, known_schedules(machine.mcpu, target.schedules))
+    return CpuKernels(machine, known_schedules(machine, target.schedules))
 
 
 def _schedules(lowered: Lowered) -> dict[str, str]:

@@ -22,13 +22,12 @@ from tfgraph.backends.tvm.cpu.gemm_tile import (
     load_masked,
     pin,
     store_masked,
-    tile_for,
 )
-from tfgraph.backends.tvm.cpu.schedule import DEFAULT, SCHEDULE, Schedule
+from tfgraph.backends.tvm.cpu.schedule import SCHEDULE
 
 if TYPE_CHECKING:
+    from tfgraph.backends.tvm.cpu.schedule import Schedule
     from tfgraph.backends.tvm.kernels import LinearShape
-    from tfgraph.backends.tvm.target import CpuMachine
 
 Float32Array: TypeAlias = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -40,16 +39,15 @@ It decides the bits of the results, and so is no part of a schedule."""
 _LINE = 16  # floats in a cache line
 
 
-def gemm(shape: LinearShape, machine: CpuMachine, schedule: Schedule = DEFAULT) -> Any:
+def gemm(shape: LinearShape, schedule: Schedule) -> Any:
     """A PrimFunc: out = activation(x @ w + bias) * gate, those parts that `shape` asks for.
 
     Arguments in order: x (m, k), w [panels][k][columns] as `pack_weight` makes it, bias (n,), gate
-    (m, n), out (m, n); all float32, m symbolic. A row's result has the same bits whatever m is,
-    whichever thread computes it, and under every schedule.
+    (m, n), out (m, n); all float32, m symbolic. A row's result has the same bits whatever m and the
+    schedule are, and whichever thread computes it.
     """
-    k, n = shape.k, shape.n
-    tile = tile_for(machine, schedule.vectors)
-    panels, _, columns = packed_shape(k, n, machine, schedule)
+    k, n, tile = shape.k, shape.n, schedule.tile
+    panels, _, columns = packed_shape(k, n, tile)
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
             T.func_name("gemm")
@@ -83,21 +81,18 @@ def depth(k: int) -> int:
     return min(k, K_BLOCK) + -(-k // K_BLOCK) - 1
 
 
-def pack_weight(w: Float32Array, machine: CpuMachine, schedule: Schedule = DEFAULT) -> Float32Array:
+def pack_weight(w: Float32Array, tile: Tile) -> Float32Array:
     """The (k, n) matrix `w` as [panels][k][columns], its last panel padded with zeros."""
     k, n = w.shape
-    panels, _, columns = packed_shape(k, n, machine, schedule)
+    panels, _, columns = packed_shape(k, n, tile)
     padded = np.zeros((k, panels * columns), np.float32)
     padded[:, :n] = w
     return np.ascontiguousarray(padded.reshape(k, panels, columns).transpose(1, 0, 2))
 
 
-def packed_shape(
-    k: int, n: int, machine: CpuMachine, schedule: Schedule = DEFAULT
-) -> tuple[int, int, int]:
+def packed_shape(k: int, n: int, tile: Tile) -> tuple[int, int, int]:
     """The shape that `pack_weight` gives a (k, n) matrix."""
-    columns = tile_for(machine, schedule.vectors).columns
-    return -(-n // columns), k, columns
+    return -(-n // tile.columns), k, tile.columns
 
 
 def _argument(name: str, *shape: Any) -> Any:

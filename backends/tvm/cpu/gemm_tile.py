@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 
     from tfgraph.backends.tvm.target import CpuMachine
 
+TILES = {32: ((8, 3), (6, 4)), 16: ((4, 3), (6, 2))}
+"""Tiles by the number of vector registers, as rows and vectors: 8 x 48 and 6 x 64 floats with
+AVX-512, 4 x 24 and 6 x 16 with AVX2. They nearly fill the registers, beside the vectors of a right
+factor and the broadcast of a left one, and are as fast as each other; so their width decides."""
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -32,18 +37,22 @@ class Tile:
 
     @property
     def columns(self) -> int:
-        """The floats across it."""
+        """Its width."""
         return self.vectors * self.lanes
 
+    def __str__(self) -> str:
+        return f"{self.rows} x {self.columns}"
 
-def tile_for(machine: CpuMachine, vectors: int = 3) -> Tile:
-    """The tile of that many vectors across, and of the most rows, an even number, that leave
-    registers for both factors.
 
-    Three vectors give 8 x 48 on AVX-512 and 4 x 24 on AVX2: both nearly fill the register file,
-    and each broadcast of a left factor feeds three multiply-adds.
-    """
-    return Tile((machine.registers - vectors - 1) // vectors // 2 * 2, vectors, machine.lanes)
+def tiles_of(machine: CpuMachine) -> list[Tile]:
+    """The tiles that fit a CPU's registers."""
+    return [Tile(rows, vectors, machine.lanes) for rows, vectors in TILES[machine.registers]]
+
+
+def tile_for(machine: CpuMachine, n: int | str) -> Tile:
+    """The tile that pads `n` columns least, the first of those; of a symbolic width the first."""
+    tiles = tiles_of(machine)
+    return tiles[0] if isinstance(n, str) else min(tiles, key=lambda tile: -n % tile.columns)
 
 
 def accumulate(
@@ -92,21 +101,16 @@ def _prefetch(element: Any) -> None:
 
 
 def emit_row_blocks(count: Any, largest: int, emit: Callable[[int, Any], None]) -> None:
-    """Cover `count` rows: emit(rows, first) for as many blocks of `largest` rows as fit.
-
-    Then at most one block each of the powers of 2 below that, descending to one row.
-    """
+    """Cover `count` rows: emit(rows, first) for as many blocks of `largest` rows as fit, then for
+    at most one block of each smaller power of 2."""
     blocks = T.floordiv(count, T.int64(largest))
     with T.serial(0, blocks) as block:
         emit(largest, IRBuilder.name("rows", block) * largest)
-    rest = T.floormod(count, T.int64(largest))
-    rows = 1 << (largest - 1).bit_length() - 1
-    while rows:
-        twice = T.int64(2 * rows)
-        done = blocks * largest + T.floordiv(rest, twice) * twice
-        with T.If(T.floormod(rest, twice) >= rows), T.Then():
-            emit(rows, done)
-        rows //= 2
+    rest = pin(count - blocks * largest, "rest")
+    for rows in (r for r in (8, 4, 2, 1) if r < largest):
+        with T.If(T.bitwise_and(rest, T.int64(rows)) != 0), T.Then():
+            # The bits above have been done.
+            emit(rows, count - T.bitwise_and(rest, T.int64(2 * rows - 1)))
 
 
 def pin(value: Any, name: str) -> Any:

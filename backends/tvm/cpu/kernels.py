@@ -10,9 +10,10 @@ from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
 from tfgraph.backends.tvm.cpu.attention_mask import KeyList
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
+from tfgraph.backends.tvm.cpu.gemm_tile import tile_for
 from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.norm import norm
-from tfgraph.backends.tvm.cpu.schedule import DEFAULT, Schedule
+from tfgraph.backends.tvm.cpu.schedule import Schedule, default_schedule
 from tfgraph.backends.tvm.cpu.softmax import softmax
 from tfgraph.backends.tvm.generic import cpu_kernel
 from tfgraph.backends.tvm.kernels import (
@@ -44,22 +45,22 @@ class CpuKernels(Kernels):
 
     def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
         """Panels of a register tile's columns."""
-        shape = packed_shape(k, n, self.machine, self._schedule(k, n))
+        shape = packed_shape(k, n, self._schedule(k, n).tile)
         return f"packed{shape[2]}", shape
 
     def pack(self, weight: NDArray) -> NDArray:
         """[panels][k][columns]."""
-        return pack_weight(weight, self.machine, self._schedule(*weight.shape))
+        return pack_weight(weight, self._schedule(*weight.shape).tile)
 
     def linear(self, name: str, shape: LinearShape) -> PrimFunc:
         """The register-tiled GEMM."""
-        return gemm(shape, self.machine, self._schedule(shape.k, shape.n))
+        return gemm(shape, self._schedule(shape.k, shape.n))
 
     def matmul(
         self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
     ) -> PrimFunc:
         """The same tiles, the right operand read where it lies."""
-        return matmul(a, b, self.machine, skip_zeros=skip_zeros)
+        return matmul(a, b, tile_for(self.machine, b[-1]), skip_zeros=skip_zeros)
 
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
         """One pass over a row."""
@@ -90,4 +91,4 @@ class CpuKernels(Kernels):
         return KeyList(), found
 
     def _schedule(self, k: int, n: int) -> Schedule:
-        return self._schedules.get((k, n), DEFAULT)
+        return self._schedules.get((k, n)) or default_schedule(self.machine, n)

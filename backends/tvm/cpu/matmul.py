@@ -19,14 +19,11 @@ from tfgraph.backends.tvm.cpu.gemm_tile import (
     load_masked,
     pin,
     store_masked,
-    tile_for,
 )
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from tfgraph.backends.tvm.target import CpuMachine
 
 CHUNK_ROWS = 64
 
@@ -34,7 +31,7 @@ CHUNK_ROWS = 64
 def matmul(
     a: Sequence[int | str],
     b: Sequence[int | str],
-    machine: CpuMachine,
+    tile: Tile,
     *,
     skip_zeros: bool = False,
 ) -> Any:
@@ -48,7 +45,6 @@ def matmul(
     if min(len(a), len(b)) < 2 or a[-1] != b[-2]:
         raise TfgraphError(f"matmul: shapes {tuple(a)} and {tuple(b)} do not multiply")
     batch = broadcast_shape(a[:-2], b[:-2])
-    tile = tile_for(machine)
     with IRBuilder() as builder:
         with T.prim_func(s_tir=True):
             T.func_name("weighted_sum" if skip_zeros else "matmul")

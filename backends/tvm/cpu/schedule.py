@@ -2,7 +2,8 @@
 
 A database of schedules is a JSON object: by LLVM's name of a CPU, then by the shape "K x N" of the
 weight, a schedule and how many threads it was measured with. One ships with the package; one of the
-user's own, which `tfgraph compile --tune` writes, comes before it. May import: errors.
+user's own, which `tfgraph compile --tune` writes, comes before it. May
+import: gemm_tile, target, errors.
 """
 
 from __future__ import annotations
@@ -12,40 +13,48 @@ import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tfgraph.backends.tvm.cpu.gemm_tile import Tile, tile_for, tiles_of
 from tfgraph.errors import TfgraphError
 
+if TYPE_CHECKING:
+    from tfgraph.backends.tvm.target import CpuMachine
 
-@dataclass(frozen=True, order=True)
+
+@dataclass(frozen=True)
 class Schedule:
     """The order and the grain of a GEMM's work. None of it changes a bit of the result: every
     element adds the same products in the same order.
 
-    `vectors` are the vector registers across a tile, which give its columns and rows (`tile_for`).
-    `rows` are those that a task computes of one panel: few share a small GEMM among many threads,
-    and keep the results in the first-level cache for the epilogue; many read the panel less often.
-    `ahead` is how many rows of a panel the weights are fetched ahead: the CPU's own prefetching
-    stops at every page. 0: they are not.
+    `tile` is what is summed in registers at a time; weights lie in panels of its width. `rows` are
+    those that a task computes of one panel: few share a small GEMM among many threads, and keep the
+    results in the first-level cache for the epilogue; many read the panel less often. `ahead` is
+    how many rows of a panel the weights are fetched ahead: the CPU's own prefetching stops at every
+    page. 0: they are not.
     """
 
-    vectors: int
-    rows: int
-    ahead: int
+    tile: Tile
+    rows: int = 16
+    ahead: int = 64
 
     def __str__(self) -> str:
-        return f"{self.vectors} vectors, {self.rows} rows, {self.ahead} ahead"
+        return f"{self.tile}, {self.rows} rows, {self.ahead} ahead"
 
 
-DEFAULT = Schedule(vectors=3, rows=16, ahead=64)
+def default_schedule(machine: CpuMachine, n: int) -> Schedule:
+    """That of a weight of `n` columns of which nothing is known: the tile that pads it least."""
+    return Schedule(tile_for(machine, n))
+
+
 SCHEDULE = "tfgraph.schedule"
 """The attribute of a kernel that tells its schedule."""
 
 SHIPPED = Path(__file__).with_name("schedules.json")
-LIMITS = {"vectors": (1, 4), "rows": (1, 4096), "ahead": (0, 4096)}
-"""The least and the most of each number; every CPU has registers for a tile of 4 vectors."""
+LIMITS = {"columns": (1, 256), "rows": (1, 4096), "ahead": (0, 4096), "threads": (1, 1 << 16)}
+"""The least and the most of each number of an entry; `columns` are those of the tile."""
 
 WeightShape: TypeAlias = tuple[int, int]
 _SHAPE = re.compile(r"([1-9]\d{0,8}) x ([1-9]\d{0,8})", re.ASCII)
@@ -59,26 +68,39 @@ class Measured:
     threads: int
 
 
-def known_schedules(mcpu: str, own: Path | None = None) -> dict[WeightShape, Schedule]:
+def known_schedules(machine: CpuMachine, own: Path | None = None) -> dict[WeightShape, Schedule]:
     """The schedules of a CPU by weight: those of the user's `own` file, then those that ship.
     Raises TfgraphError for a file that is no such database."""
-    found = read_schedules(SHIPPED, mcpu) | (read_schedules(own, mcpu) if own else {})
+    found = read_schedules(SHIPPED, machine) | (read_schedules(own, machine) if own else {})
     return {shape: measured.schedule for shape, measured in found.items()}
 
 
-def read_schedules(path: Path, mcpu: str) -> dict[WeightShape, Measured]:
+def read_schedules(path: Path, machine: CpuMachine) -> dict[WeightShape, Measured]:
     """What a database says of a CPU; nothing where there is no such file. Raises TfgraphError."""
-    return {
-        shape: Measured(Schedule(**{name: entry[name] for name in LIMITS}), entry["threads"])
-        for shape, entry in _checked(path).get(mcpu, {}).items()
-    }
+    tiles = {tile.columns: tile for tile in tiles_of(machine)}
+    found: dict[WeightShape, Measured] = {}
+    for shape, entry in _checked(path).get(machine.mcpu, {}).items():
+        tile = tiles.get(entry["columns"])
+        if tile is None:
+            known = " and ".join(map(str, tiles.values()))
+            raise _refused(path, f"no tile has {entry['columns']} columns; there are {known}")
+        found[shape] = Measured(Schedule(tile, entry["rows"], entry["ahead"]), entry["threads"])
+    return found
 
 
-def write_schedules(path: Path, mcpu: str, found: Mapping[WeightShape, Measured]) -> None:
+def write_schedules(path: Path, machine: CpuMachine, found: Mapping[WeightShape, Measured]) -> None:
     """Add to a database, or begin it. Raises TfgraphError where it cannot be written."""
     every = _checked(path)
-    every.setdefault(mcpu, {}).update(
-        {shape: {**asdict(m.schedule), "threads": m.threads} for shape, m in found.items()}
+    every.setdefault(machine.mcpu, {}).update(
+        {
+            shape: {
+                "columns": measured.schedule.tile.columns,
+                "rows": measured.schedule.rows,
+                "ahead": measured.schedule.ahead,
+                "threads": measured.threads,
+            }
+            for shape, measured in found.items()
+        }
     )
     cpus = [f" {json.dumps(name)}: {{\n{_lines(every[name])}\n }}" for name in sorted(every)]
     part = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
@@ -113,16 +135,19 @@ def _checked(path: Path) -> dict[str, dict[WeightShape, dict[str, int]]]:
             for cpu, shapes in _is(given, dict).items()
         }
     except (ValueError, RecursionError) as cause:
-        hint = "tfgraph compile --tune writes such files; delete this one to begin anew"
-        raise TfgraphError(f"{path} is no database of schedules: {cause}", hint=hint) from cause
+        raise _refused(path, str(cause)) from cause
+
+
+def _refused(path: Path, reason: str) -> TfgraphError:
+    hint = "tfgraph compile --tune writes such files; delete this one to begin anew"
+    return TfgraphError(f"{path} is no database of schedules: {reason}", hint=hint)
 
 
 def _entry(given: Any) -> dict[str, int]:
     entry: dict[str, int] = _is(given, dict)
-    limits = LIMITS | {"threads": (1, 1 << 16)}
-    if set(entry) != set(limits):
-        raise ValueError(f"expected {', '.join(limits)}, got {', '.join(map(repr, entry))}")
-    for name, (least, most) in limits.items():
+    if set(entry) != set(LIMITS):
+        raise ValueError(f"expected {', '.join(LIMITS)}, got {', '.join(map(repr, entry))}")
+    for name, (least, most) in LIMITS.items():
         if type(entry[name]) is not int or not least <= entry[name] <= most:
             raise ValueError(f"{name}: expected {least} to {most}, got {entry[name]!r}")
     return entry

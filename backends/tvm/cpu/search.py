@@ -12,8 +12,8 @@ from math import prod
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, TypeAlias
 
-from tfgraph.backends.tvm.cpu.gemm_tile import tile_for
-from tfgraph.backends.tvm.cpu.schedule import DEFAULT, Schedule
+from tfgraph.backends.tvm.cpu.gemm_tile import tiles_of
+from tfgraph.backends.tvm.cpu.schedule import Schedule
 
 if TYPE_CHECKING:
     from tfgraph.backends.tvm.target import CpuMachine
@@ -40,42 +40,37 @@ class Found:
     tried: int
 
 
-def search(machine: CpuMachine, measure: Measure) -> Found:
+def search(default: Schedule, machine: CpuMachine, measure: Measure) -> Found:
     """The best schedule, the default unless another one is faster beyond the noise.
 
     First tiles and rows a task, then the distance of fetches. The best of many is partly the
     luckiest: so it has to win once more, against the default alone.
     """
-    tried = {DEFAULT}
+    tried = {default}
 
     def best(schedules: Sequence[Schedule]) -> Schedule:
         tried.update(schedules)
-        times = measure(list(dict.fromkeys([DEFAULT, *schedules])))
-        return max(times, key=lambda schedule: gain(times[schedule], times[DEFAULT]))
+        times = measure(list(dict.fromkeys([default, *schedules])))
+        return max(times, key=lambda schedule: gain(times[schedule], times[default]))
 
-    chosen = best(tiled(machine))
+    chosen = best(grains(machine))
     chosen = best([replace(chosen, ahead=ahead) for ahead in AHEAD])
-    if chosen != DEFAULT:
-        times = measure([DEFAULT, chosen])
-        if is_faster(times[chosen], times[DEFAULT]):
-            return Found(chosen, gain(times[chosen], times[DEFAULT]), len(tried))
-    return Found(DEFAULT, 1.0, len(tried))
+    if chosen != default:
+        times = measure([default, chosen])
+        if is_faster(times[chosen], times[default]):
+            return Found(chosen, gain(times[chosen], times[default]), len(tried))
+    return Found(default, 1.0, len(tried))
 
 
-def tiled(machine: CpuMachine) -> list[Schedule]:
-    """The schedules of the two best tiles, with about as many rows a task as `TASK_ROWS`, whole
-    tiles. A tile is the better, the more multiply-adds it makes of each factor that it loads."""
-
-    def products_a_load(vectors: int) -> float:
-        rows = tile_for(machine, vectors).rows
-        return rows * vectors / (rows + vectors)
-
-    def rows_of(vectors: int) -> list[int]:
-        tile = tile_for(machine, vectors).rows
-        return [rows // tile * tile for rows in TASK_ROWS]
-
-    two = sorted((2, 3, 4), key=products_a_load)[-2:]
-    return [replace(DEFAULT, vectors=v, rows=rows) for v in two for rows in rows_of(v)]
+def grains(machine: CpuMachine) -> list[Schedule]:
+    """Every tile with about as many rows a task as `TASK_ROWS`, whole tiles; the fewest also as
+    they are."""
+    rounded = [
+        Schedule(tile, rows // tile.rows * tile.rows)
+        for tile in tiles_of(machine)
+        for rows in TASK_ROWS
+    ]
+    return list(dict.fromkeys([*map(Schedule, tiles_of(machine)), *rounded]))
 
 
 def gain(times: Times, default: Times) -> float:

@@ -24,9 +24,9 @@ from tfgraph.backends.tuning import Tuned, Tuning
 from tfgraph.backends.tvm.build import build_objects
 from tfgraph.backends.tvm.cpu.gemm import gemm, packed_shape
 from tfgraph.backends.tvm.cpu.schedule import (
-    DEFAULT,
     Measured,
     Schedule,
+    default_schedule,
     read_schedules,
     write_schedules,
 )
@@ -113,26 +113,27 @@ def tune(
     found is written at once, so that nothing is lost where this is interrupted; what the database
     knows already for as many threads is not measured again."""
     begun = time.monotonic()
-    known = read_schedules(database, machine.mcpu)
+    known = read_schedules(database, machine)
     tuned: list[Tuned] = []
     missed: list[str] = []
     size = sum(4 * work.shape.k * work.shape.n * work.weights for work in todo)
     memory = _Memory(min(size, MOST_WEIGHTS))
     for work in todo:
         key = work.shape.k, work.shape.n
+        default = default_schedule(machine, work.shape.n)
         entry = known.get(key)
         if entry is not None and entry.threads == threads:
             found = Found(entry.schedule, math.nan, 0)
         else:
             trial = _Trial(work, machine, threads, memory, begun + seconds)
             try:
-                found = search(machine, trial.measure)
+                found = search(default, machine, trial.measure)
             except OutOfTime:
                 missed.append(str(work))
                 continue
-            write_schedules(database, machine.mcpu, {key: Measured(found.schedule, threads)})
+            write_schedules(database, machine, {key: Measured(found.schedule, threads)})
         speedup = found.speedup if found.tried else None
-        changed = found.schedule != DEFAULT
+        changed = found.schedule != default
         tuned.append(
             Tuned(str(work), work.rows, found.tried, str(found.schedule), changed, speedup)
         )
@@ -187,7 +188,7 @@ class _Trial:
             if schedule not in self._programs:
                 self._programs[schedule] = self._compiled(schedule)
         k, n = self._work.shape.k, self._work.shape.n
-        shapes = {s: packed_shape(k, n, self._machine, s) for s in schedules}
+        shapes = {s: packed_shape(k, n, s.tile) for s in schedules}
         places = self._memory.places(sorted(set(shapes.values())))
 
         def call(schedule: Schedule, m: int) -> None:
@@ -204,7 +205,7 @@ class _Trial:
 
         for schedule in schedules:
             seconds(schedule, 1, 1)  # makes what is made at the first call
-        calls = {m: math.ceil(SAMPLE / seconds(DEFAULT, m, 2)) for m in self._work.rows}
+        calls = {m: math.ceil(SAMPLE / seconds(schedules[0], m, 2)) for m in self._work.rows}
         times = {s: {m: list[float]() for m in self._work.rows} for s in schedules}
         begun = time.monotonic()
         for done in range(ROUNDS):
@@ -223,7 +224,7 @@ class _Trial:
 
     def _compiled(self, schedule: Schedule) -> Program:
         """main(x, w, ..., out) -> out, which the kernel writes."""
-        kernel = gemm(self._work.shape, self._machine, schedule)
+        kernel = gemm(self._work.shape, schedule)
         builder: Any = relax.BlockBuilder()
         called = builder.add_func(kernel.without_attr("global_symbol"), "gemm")
         types = [relax.TensorType(list(p.ty.shape), str(p.ty.dtype)) for p in kernel.params]
