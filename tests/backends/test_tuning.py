@@ -224,7 +224,7 @@ def test_the_gemms_of_a_model() -> None:
         2 * 2 * 20 * 560,
         5120,
     ]
-    assert [str(w) for w in (first, second, third)] == ["8 x 70 bias", "70 x 8 relu", "8 x 8 gate"]
+    assert [str(w) for w in (first, second, third)] == ["8 x 70", "70 x 8 relu", "8 x 8 gate"]
 
 
 def test_an_artifact_by_another_schedule(tmp_path: Path) -> None:

@@ -88,4 +88,4 @@ def _line(tuned: Tuned) -> str:
     tried = f"{tuned.tried} tried" if tuned.tried else "known"
     gained = f"{tuned.speedup:.2f}x" if tuned.changed and tuned.speedup else ""
     chosen = tuned.schedule if tuned.changed else "as it was"
-    return f"tune    {tuned.kernel:<24} {tried:>8}   {gained:>5}  {chosen}"
+    return f"tune    {tuned.kernel:<26} {tried:>8}  {gained:>6}  {chosen}"

@@ -69,7 +69,7 @@ class Work:
 
     def __str__(self) -> str:
         shape = self.shape
-        followed = ["bias"] * shape.bias + [shape.activation or ""] + ["gate"] * shape.gate
+        followed = [shape.activation or ""] + ["gate"] * shape.gate
         return " ".join([f"{shape.k} x {shape.n}", *filter(None, followed)])
 
 
