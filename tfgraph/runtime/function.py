@@ -150,7 +150,7 @@ class Function(Runnable):
         refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
         arguments += [sizes[name] for name in self._scalars]
         arguments += code.weights(self._function, self._weights)
-        return code.program.run(self._function, arguments, wanted, tuple(sizes.values()))
+        return code.program.run(self._function, arguments, wanted)
 
 
 def _update(state: Array, result: Array) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -31,7 +30,7 @@ Observer: TypeAlias = "Callable[[str, bool], None]"
 called between kernels, for memory, shapes and sizes."""
 
 NO_COMPILER = "/dev/null/none"
-_CPU, _POOLED_ALLOCATOR = 1, 2  # the DLPack device type, and the allocator that keeps free lists
+_CPU, _NAIVE_ALLOCATOR = 1, 1  # the DLPack device type, and the allocator that keeps no free lists
 
 
 class Program:
@@ -70,10 +69,8 @@ class Program:
         function: str,
         args: Sequence[int | tvm_ffi.Tensor],
         wanted: Sequence[int] | None = None,
-        sizes: object = None,
     ) -> Sequence[tvm_ffi.Tensor]:
-        """As `call`, of tensors: the results as tensors, those at the places `wanted` or all. The
-        memory that it leaves is kept for a call that is alike: of the same function and `sizes`."""
+        """As `call`, of tensors: the results as tensors, those at the places `wanted` or all."""
         if os.getpid() != self._process:
             raise TfgraphError(
                 f"{self.name} was loaded before this process was forked off",
@@ -84,15 +81,13 @@ class Program:
             raise TfgraphError(f"{self.name} is closed")
         with compiled_code(f"calling {self.name}"):
             results: Sequence[tvm_ffi.Tensor] = self._launch(
-                code.run, function, args, wanted, (function, sizes), self.observer
+                code.run, function, args, wanted, self.observer
             )
         return results
 
     def close(self) -> None:
-        """Free the code, and what calls left; those under way in other threads still finish."""
+        """Free the code; calls under way in other threads still finish."""
         self._code = None
-        with suppress(TfgraphError), compiled_code("freeing memory"):
-            _free_memory_unless(None)
 
     def __enter__(self) -> Program:
         return self
@@ -122,11 +117,9 @@ class _Code:
         function: str,
         args: Sequence[int | tvm_ffi.Tensor],
         wanted: Sequence[int] | None,
-        alike: tuple[str, object],
         observer: Observer | None,
     ) -> Sequence[tvm_ffi.Tensor]:
         """See `Program.run`."""
-        _free_memory_unless((id(self), alike))
         result = self._function(function, observer)(*args)
         results = [result] if isinstance(result, tvm_ffi.Tensor) else result
         return list(results) if wanted is None else [results[place] for place in wanted]
@@ -137,7 +130,7 @@ class _Code:
         if observer not in machines:
             with LOADING:
                 machine = self._library["vm_load_executable"]()
-                machine["vm_initialization"](_CPU, 0, _POOLED_ALLOCATOR)
+                machine["vm_initialization"](_CPU, 0, _NAIVE_ALLOCATOR)
             if observer is not None:
                 machine["set_instrument"](_instrument(observer))
             machines[observer] = machine, {}
@@ -148,18 +141,6 @@ class _Code:
             except AttributeError as error:
                 raise TfgraphError(f"{self._name} has no function '{name}'") from error
         return functions[name]
-
-
-_alike: object = None
-
-
-def _free_memory_unless(alike: object) -> None:
-    """Give back what earlier calls left, unless they were alike: there is a free list for each size
-    of a buffer, and of many lengths all would stay."""
-    global _alike
-    if _alike != alike:
-        tvm_ffi.get_global_func("vm.builtin.memory_manager.clear")()
-        _alike = alike
 
 
 def _instrument(observer: Observer) -> Any:
