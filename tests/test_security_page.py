@@ -57,6 +57,7 @@ def test_the_limits() -> None:
                 "tfgraph/runtime/library.py",  # TVM's runtime
                 "tfgraph/backends/staging.py",  # the C library, for renameat2
                 "tfgraph/backends/tvm/cuda/arch.py",  # the driver of the GPU
+                "tfgraph/parallel.py",  # NumPy's own library, for its number of threads
             },
         ),
     ],
