@@ -128,7 +128,7 @@ def _lowering(
 def _tir_pipeline(kernels: list[Kernel]) -> tuple[Any, Any, Any]:
     """TVM's TensorIR pipeline, and an ear where device functions have just been split off, which
     also names their sizes."""
-    lower, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
+    _, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
 
     def listen(mod: Any, _context: Any) -> Any:
         named = {name: with_plain_names(function) for name, function in mod.functions.items()}
@@ -139,7 +139,39 @@ def _tir_pipeline(kernels: list[Kernel]) -> tuple[Any, Any, Any]:
     def finalize() -> Any:
         return tvm.transform.Sequential([_pass(listen), finalize_device()])
 
-    return lower, finalize_host, finalize
+    return _lower(), finalize_host, finalize
+
+
+def _lower() -> Any:
+    """What TVM's default pipeline does to kernels whose threads are bound, in its order. Left out
+    is what would change them behind our back: arrays are not made smaller (a function that gets an
+    address writes more than the element there), and no barrier is added to those that we write."""
+    return tvm.transform.Sequential(
+        [
+            s_tir.transform.LowerInitBlock(),
+            s_tir.transform.PlanAndUpdateBufferAllocationLocation(),
+            s_tir.transform.ConvertBlocksToOpaque(),
+            s_tir.transform.LiftThreadBinding(),
+            s_tir.transform.UnifyThreadBinding(),
+            s_tir.transform.LowerMatchBuffer(),
+            s_tir.transform.StmtSimplify(),
+            s_tir.transform.LowerOpaqueBlock(),
+            tirx.transform.FlattenBuffer(),
+            tirx.transform.BF16ComputeLegalize(),
+            tirx.transform.NarrowDataType(32),
+            tirx.transform.VectorizeLoop(True),
+            tirx.transform.UnrollLoop(),
+            tirx.transform.StmtSimplify(),
+            tirx.transform.RemoveNoOp(),
+            s_tir.transform.RewriteUnsafeSelect(),
+            tirx.transform.VerifyMemory(),
+            tirx.transform.AnnotateEntryFunc(),
+            s_tir.transform.InferFragment(),
+            tirx.transform.SplitHostDevice(),
+            tirx.transform.MakePackedAPI(),
+            tirx.transform.BF16StorageLegalize(),
+        ]
+    )
 
 
 def _count_launches(mod: Any) -> Counter[str]:

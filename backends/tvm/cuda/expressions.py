@@ -29,6 +29,7 @@ _BITWISE = ("<<", ">>", "&", "|", "^")
 _SHRINKING = (">>", "&", "/", "%")
 """What gives the same number before a cast of its left side from int to int64_t as after it."""
 _TYPES = frozenset({"bool", "float", "int", "uint", "int8_t", "uint8_t", "int32_t", "int64_t"})
+_UNARY_TYPES = {"!": "bool", "&": "address"}
 _NARROW = frozenset({"int", "uint", "bool", "int8_t", "uint8_t", "index"})
 """Types whose values int64_t holds; "index" is that of threadIdx.x and the like, never negative."""
 
@@ -77,6 +78,16 @@ class Expressions:
             return f"{left.text} {right.sign}= {right.operands[1].text};"
         return f"{left.text} = {_converted(right, left.type).text};"
 
+    def call(self, name: str, arguments: str) -> str:
+        """The call of a function, whose arguments stand in parentheses."""
+        self._tokens = []
+        try:
+            self._tokens = _split(arguments)
+            found = self._arguments()
+        except _Unknown:
+            return name + arguments
+        return f"{name}({', '.join(argument.text for argument in found)})"
+
     def _parse(self, text: str) -> _Text | None:
         try:
             self._tokens = _split(text)
@@ -115,10 +126,10 @@ class Expressions:
         return left
 
     def _unary(self) -> _Text:
-        if self._next() in ("-", "!", "~"):
+        if self._next() in ("-", "!", "~", "&"):
             sign, operand = self._take(), self._unary()
             text = f"{sign}{operand.within(_UNARY)}"
-            return _Text(text, _UNARY, "bool" if sign == "!" else operand.type)
+            return _Text(text, _UNARY, _UNARY_TYPES.get(sign, operand.type))
         if self._next() == "(":
             if self._tokens[1:3] and self._tokens[1] in _TYPES and self._tokens[2] == ")":
                 del self._tokens[0]

@@ -39,6 +39,7 @@ class Kernel:
     def __init__(self, name: str) -> None:
         self.name = name
         self.function: Any = None
+        self._on_host = False
         self._symbols: dict[str, Any] = {}
 
     def dim(self, size: Dim) -> Any:
@@ -60,12 +61,20 @@ class Kernel:
         return T.arg(name, self.dim(name))
 
     @contextmanager
+    def host(self) -> Generator[None]:
+        """What the host does: only for a kernel that chooses between several launches."""
+        with T.sblock("root"):  # call_tir asks for a root block
+            T.reads()
+            T.writes()
+            self._on_host = True
+            yield
+
+    @contextmanager
     def launch(self, *, blocks: Sequence[Any], threads: int) -> Generator[tuple[Any, ...]]:
         """The body, run by a grid of up to three block axes; gives the indices, thread last."""
         with ExitStack() as stack:
-            stack.enter_context(T.sblock("root"))  # call_tir asks for a root block
-            T.reads()
-            T.writes()
+            if not self._on_host:
+                stack.enter_context(self.host())
             axes = [
                 stack.enter_context(T.launch_thread(f"blockIdx.{axis}", extent))
                 for axis, extent in zip("xyz", blocks, strict=False)
@@ -101,9 +110,13 @@ def flat(buffer: Any, shape: Sequence[Any]) -> Any:
     )
 
 
-def shared(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
-    """An array that all threads of the block see."""
-    return _named(name, T.alloc_buffer(tuple(shape), dtype, scope="shared"))
+def shared(
+    name: str, shape: Sequence[int], dtype: str = "float32", *, dynamic: bool = False
+) -> Any:
+    """An array that all threads of the block see. A block has one `dynamic` array at most, and with
+    it more than 48 KiB."""
+    scope = "shared.dyn" if dynamic else "shared"
+    return _named(name, T.alloc_buffer(tuple(shape), dtype, scope=scope))
 
 
 class SharedTile:
@@ -155,6 +168,16 @@ def split(thread: Any, load: Any, width: int, threads: int, names: tuple[str, st
 def remark(text: str) -> None:
     """A comment in the source."""
     T.evaluate(tirx.call_extern("void", REMARK, ir.StringImm(text)))
+
+
+def address(buffer: Any, *indices: Any) -> Any:
+    """&buffer[indices]."""
+    return tirx.address_of(buffer[indices])
+
+
+def call(name: str, *arguments: Any) -> None:
+    """A statement that calls a function of the prelude, `ptx.cuh`."""
+    T.evaluate(tirx.call_extern("void", name, *arguments))
 
 
 def store(buffer: Any, indices: Sequence[Any], value: Any) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from tfgraph.backends.tvm.cuda.arch import CudaArch
 from tfgraph.backends.tvm.cuda.kernel import REMARK
 from tfgraph.backends.tvm.cuda.launch import Kernel
+from tfgraph.backends.tvm.cuda.prelude import prelude
 from tfgraph.backends.tvm.cuda.statements import WIDTH, rewrite
 
 _SIGNATURE = re.compile(
@@ -21,6 +22,8 @@ _SIGNATURE = re.compile(
     r"(?:;|\{\n(?P<body>.*?)^\}$)",
     re.MULTILINE | re.DOTALL,
 )
+_WRITES = re.compile(r"^ *[\w<>]+\(\(&\((\w+)\[")
+"""A call whose first argument is an address: there functions of the prelude write."""
 _UNUSED = (
     # A part of TVM's preamble, and what has to occur in the code for it to be of use.
     (r"#if defined\(__CUDA_ARCH__\) && \(__CUDA_ARCH__ < 700\)\n.*?#endif\n", r"$^"),
@@ -60,7 +63,8 @@ def readable(
         if not re.search(user, definitions):
             preamble = re.sub(part, "", preamble, flags=re.DOTALL)
     found = [known[kernel.name] for kernel in kernels]
-    text = "\n\n".join([_header(arch, found), preamble.strip(), definitions])
+    parts = [_header(arch, found), preamble.strip(), prelude(definitions), definitions]
+    text = "\n\n".join(filter(None, parts))
     return re.sub(r"\n{3,}", "\n\n", text) + "\n", found
 
 
@@ -80,6 +84,7 @@ def _definition(match: re.Match[str], kernel: Kernel) -> tuple[Kernel, str]:
     typed = [(re.split(r"[* ]", item)[0], item.split()[-1]) for item in parameters]
     assigned = [line.partition(" = ")[0] for line in body if " = " in line and REMARK not in line]
     written = {name for target in assigned for name in re.findall(r"\w+", target)}
+    written |= {call[1] for line in body if (call := _WRITES.match(line))}
     parameters = [
         f"const {item}" if "*" in item and name not in written else item
         for item, (_, name) in zip(parameters, typed, strict=True)

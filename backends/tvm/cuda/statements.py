@@ -32,6 +32,7 @@ _LOOP = re.compile(
     rf"^(?P<indent> *)for \((?P<type>{_TYPE}) (?P<name>\w+) = (?P<start>.*?); (?P=name) < "
     r"(?P<end>.*); \+\+(?P=name)\) \{$"
 )
+_CALL = re.compile(r"^(?P<indent> *)(?P<name>\w+(?:<\d+>)?)(?P<arguments>\(.+\));$")
 _IF = re.compile(r"^(?P<indent> *)if \((?P<condition>.*)\) \{$")
 _NAME = re.compile(r"(?<![.\w])[A-Za-z_]\w*")
 
@@ -138,6 +139,8 @@ def _tidy(line: str, expressions: Expressions) -> str:
         return f"{match[1]}{expressions.tidy(match[3], match[2])};"
     if match := _ASSIGNED.match(line):
         return match["indent"] + expressions.assign(match["target"], match["value"])
+    if (match := _CALL.match(line)) and REMARK not in line:
+        return f"{match['indent']}{expressions.call(match['name'], match['arguments'])};"
     if match := _IF.match(line):
         return f"{match['indent']}if ({expressions.tidy(match['condition'])}) {{"
     if match := _LOOP.match(line):
@@ -154,12 +157,29 @@ def _remark(line: str) -> str:
 
 
 def _wrap(line: str) -> list[str]:
-    """A long assignment as two lines."""
+    """A long assignment as two lines, a long call as a line for each argument."""
+    if len(line) > WIDTH and (called := _CALL.match(line)):
+        indent = called["indent"] + "    "
+        head, *rest = _arguments(called["arguments"][1:-1])
+        lines = [f"{called['indent']}{called['name']}({head}", *(indent + part for part in rest)]
+        return [*(part + "," for part in lines[:-1]), lines[-1] + ");"]
     target, sign, value = line.partition("= ")
     if len(line) <= WIDTH or not sign or not line.endswith(";"):
         return [line]
     indent = " " * (len(line) - len(line.lstrip()) + 4)
     return [target + sign.rstrip(), indent + value]
+
+
+def _arguments(text: str) -> list[str]:
+    """Arguments of a call, split at the commas between them."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
 
 
 def _names_by_scope(lines: Sequence[str], taken: set[str]) -> list[str]:

@@ -1,0 +1,133 @@
+// The instructions of tensor cores and of asynchronous copies, a function each; kernels are written
+// in these words. The layouts of fragments are those of the PTX ISA, sections "Matrix fragments for
+// mma.m16n8k16" and "ldmatrix". Where an architecture lacks an instruction, the function does the
+// same in others.
+#define DEVICE __device__ __forceinline__
+
+// Where a shared address lies within the block's shared memory, as instructions want it.
+DEVICE unsigned shared_address(const void* p) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(p));
+}
+
+// Copies `bytes`, an even number up to 16, and fills up to 16 with zeros; `to` is aligned to 16.
+DEVICE void copy_16(void* to, const void* from, int bytes) {
+  for (int i = 0; i < 8; ++i)
+    static_cast<unsigned short*>(to)[i] =
+        2 * i < bytes ? static_cast<const unsigned short*>(from)[i] : static_cast<unsigned short>(0);
+}
+
+// Copies `bytes`, 16 or fewer, and fills up to 16 with zeros; both ends are aligned to 16. The bytes
+// do not pass through registers: they have arrived for the thread that asked after `cp_async_wait`,
+// for the others after a barrier behind that.
+DEVICE void cp_async_16(void* shared, const void* global, int bytes) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)),
+               "l"(global), "r"(bytes)
+               : "memory");
+#else
+  copy_16(shared, global, bytes);
+#endif
+}
+
+// Ends a group of the copies asked for since the last group.
+DEVICE void cp_async_commit() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Waits for this thread's groups, all but the latest `left`.
+template <int left>
+DEVICE void cp_async_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");
+#endif
+}
+
+// Four 8 x 8 matrices of 16-bit numbers: lane 8 i + r gives the address of row r of matrix i, and
+// gets of each the two neighbours at row lane / 4, columns 2 (lane % 4) and the next.
+DEVICE void ldmatrix_x4(unsigned* to, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// The same of the transposed matrices.
+DEVICE void ldmatrix_x4_trans(unsigned* to, const void* row) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+               : "r"(shared_address(row))
+               : "memory");
+}
+
+// c (16 x 8, float32) += a (16 x 16) b (16 x 8), both float16.
+DEVICE void mma_f16(float* c, const unsigned* a, const unsigned* b) {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+  for (int half = 0; half < 2; ++half)
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[2 * half]), "r"(a[2 * half + 1]), "r"(b[half]));
+#endif
+}
+
+// The same, both bfloat16. From sm_80 on.
+DEVICE void mma_bf16(float* c, const unsigned* a, const unsigned* b) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// The same of float32 numbers that are read as tf32: c (16 x 8) += a (16 x 8) b (8 x 8). From sm_80.
+DEVICE void mma_tf32(float* c, const unsigned* a, const unsigned* b) {
+  asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+// Two float32 numbers, each rounded to nearest even, the first in the lower half.
+DEVICE unsigned pack_f16(float low, float high) {
+  const __half2 both = __floats2half2_rn(low, high);
+  return reinterpret_cast<const unsigned&>(both);
+}
+
+DEVICE unsigned pack_bf16(float low, float high) {
+  const __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const unsigned&>(both);
+}
+
+// Two neighbours in memory, at an address aligned to 4, rounded likewise.
+DEVICE void store_pair_f16(half* to, float low, float high) {
+  *reinterpret_cast<unsigned*>(to) = pack_f16(low, high);
+}
+
+DEVICE void store_pair_bf16(__nv_bfloat16* to, float low, float high) {
+  *reinterpret_cast<unsigned*>(to) = pack_bf16(low, high);
+}
+
+// Eight neighbours in memory, at an address aligned to 16, as float32.
+DEVICE void load_8_f16(float* to, const half* from) {
+  const uint4 read = *reinterpret_cast<const uint4*>(from);
+  for (int i = 0; i < 8; ++i) to[i] = __half2float(reinterpret_cast<const half*>(&read)[i]);
+}
+
+DEVICE void load_8_bf16(float* to, const __nv_bfloat16* from) {
+  const uint4 read = *reinterpret_cast<const uint4*>(from);
+  for (int i = 0; i < 8; ++i)
+    to[i] = __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(&read)[i]);
+}
+
+// float32 rounded to tf32's 10 bits, ties away from zero.
+DEVICE unsigned to_tf32(float x) {
+#if __CUDA_ARCH__ >= 800
+  unsigned y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
+#else
+  return __float_as_uint(x);
+#endif
+}
