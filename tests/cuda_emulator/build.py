@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
-import re
 import shutil
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 
-import pytest
+from cuda_emulator.source import for_host, kernel_names
 
-FOLDER = Path(__file__).parent
-HEADER = FOLDER.parent / "helpers" / "cuda_host.h"
-_KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
-
-
-def require_host_compiler() -> str:
-    """The path of g++; skips the test where there is none."""
-    found = shutil.which("g++")
-    if found is None:
-        pytest.skip("no g++ to run CUDA C on the CPU")
-    return found
+_FOLDER = Path(__file__).parent
+_COMMON = ("-std=c++17", "-g", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
+_COMMON += ("-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-fno-exceptions")
+# Kernels: -O1, so that accesses stand as they are written; no fused multiply-add of its own accord.
+_KERNEL = (*_COMMON, "-O1", "-w", "-ffp-contract=off", "-fno-math-errno")
+_CHECKED = ("-fsanitize=thread",)
 
 
-def host_library(source: str, folder: Path) -> Path:
+def host_compiler() -> str | None:
+    """The path of g++, or None."""
+    return shutil.which("g++")
+
+
+def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
     """A library in which each kernel NAME of the source, a .cu file, is launched by
 
         extern "C" int cuda_emulator_launch_NAME(
@@ -32,26 +34,60 @@ def host_library(source: str, folder: Path) -> Path:
 
     `arguments` are pointers to each argument, as cuLaunchKernel takes them. It runs the whole grid
     before it returns 0, or 1 after an error, which `const char* cuda_emulator_error()` tells. Not
-    for two threads at once. The same source is compiled once a folder.
+    for two threads at once. `checked` finds races, accesses out of bounds and the like; without it
+    there are numbers only, several times sooner. What memory the kernels may touch is told by
+
+        extern "C" void cuda_emulator_add_memory(
+            void* start, size_t bytes, size_t element, const char* name);
+        extern "C" void cuda_emulator_remove_memory(void* start);
+
+    where `element` is the bytes of an element, for messages, or 0; until there is any, accesses
+    outside of shared memory are not checked. The same source is compiled once a folder.
     """
-    names = dict.fromkeys(_KERNEL.findall(source))
-    text = source + "".join(
-        f'\nextern "C" int cuda_emulator_launch_{name}(const unsigned* grid, '
-        "const unsigned* block, unsigned dynamic_shared, void** arguments) {\n"
-        f"  return cuda_host::launch_with({name}, grid, block, dynamic_shared, arguments);\n}}\n"
-        for name in names
-    )
-    digest = hashlib.sha256((HEADER.read_text("utf-8") + text).encode()).hexdigest()[:16]
+    digest = hashlib.sha256(f"{_headers()} {checked} {source}".encode()).hexdigest()[:16]
     library = folder / f"{digest}.so"
-    if not library.exists():
-        (folder / "cuda.h").touch()  # the emitted preamble includes it; our header stands in
-        file = folder / f"{digest}.cpp"
-        file.write_text(text, encoding="utf-8")
-        command = [require_host_compiler(), "-std=c++17", "-O1", "-fPIC", "-shared", "-w"]
-        command += ["-fno-math-errno", "-fno-gnu-unique", "-U_FORTIFY_SOURCE"]
-        command += ["-include", str(HEADER), f"-I{folder}"]
-        built = subprocess.run(
-            [*command, str(file), "-o", str(library)], capture_output=True, text=True, check=False
-        )
-        assert built.returncode == 0, built.stderr[-4000:]
+    if library.exists():
+        return library
+    original = folder / f"{digest}.cu"  # what messages show
+    original.write_text(source, encoding="utf-8")
+    text = f'#line 1 "{original.resolve()}"\n{for_host(source)}\n' + "".join(
+        f'\nextern "C" __attribute__((visibility("default"))) int cuda_emulator_launch_{name}('
+        "const unsigned* grid, const unsigned* block, unsigned dynamic_shared, void** arguments) {\n"
+        f'  return cuda_emulator::launch({name}, "{name}", grid, block, dynamic_shared, arguments);\n'
+        "}\n"
+        for name in kernel_names(source)
+    )
+    host = folder / f"{digest}.cpp"
+    host.write_text(text, encoding="utf-8")
+    include = ("-include", str(_FOLDER / "include" / "device.h"), f"-I{_FOLDER / 'include'}")
+    made = folder / f"{digest}.o"
+    _run(*_KERNEL, *(_CHECKED if checked else ()), *include, "-c", str(host), "-o", str(made))
+    _run("-shared", "-Wl,-Bsymbolic", str(made), *_runtime(), "-ldl", "-o", str(library))
     return library
+
+
+@cache
+def _headers() -> str:
+    """A digest of the emulator itself."""
+    files = [*_FOLDER.glob("include/*"), *_FOLDER.glob("runtime/*"), *_FOLDER.glob("*.py")]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()
+
+
+@cache
+def _runtime() -> tuple[str, ...]:
+    """The objects of the runtime, compiled once a process."""
+    folder = Path(tempfile.mkdtemp(prefix="cuda-emulator-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    sources = sorted(_FOLDER.glob("runtime/*.cpp"))
+    objects = tuple(str(folder / f"{source.stem}.o") for source in sources)
+    for source, made in zip(sources, objects, strict=True):
+        _run(*_COMMON, "-O2", "-c", str(source), "-o", made)
+    return objects
+
+
+def _run(*arguments: str) -> None:
+    compiler = host_compiler()
+    assert compiler is not None, "no g++ on PATH"
+    built = subprocess.run([compiler, *arguments], capture_output=True, text=True, check=False)
+    if built.returncode != 0:
+        raise RuntimeError(f"g++ fails:\n{built.stderr[-4000:]}")

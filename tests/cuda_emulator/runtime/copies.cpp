@@ -1,0 +1,65 @@
+// cp.async: what is copied is read at once, and lands when its thread waits for it. Until then its
+// destination holds NaN, and touching it is an error.
+#include "machine.h"
+
+#include <string.h>
+
+#include <vector>
+
+namespace cuda_emulator {
+
+namespace {
+
+struct Copy {
+  void* to;
+  unsigned bytes;
+  int group;
+  char data[16];
+};
+
+struct Copies {
+  std::vector<Copy> pending;
+  int groups;  // committed
+};
+
+Copies copies[kMostThreads];
+
+}  // namespace
+
+void forget_copies() {
+  for (unsigned i = 0; i < threads; ++i) copies[i].pending.clear(), copies[i].groups = 0;
+}
+
+void cp_async(void* shared, const void* global, unsigned bytes, bool inside) {
+  const Site site = __builtin_return_address(0);
+  Copies& mine = copies[current];
+  Copy copy{shared, bytes, mine.groups, {}};
+  if (inside) {
+    if (reinterpret_cast<uintptr_t>(global) % bytes)
+      fail("misaligned: cp.async of %u bytes from an address that is no multiple of that\n  at: %s",
+           bytes, place(site).text);
+    check_access(global, bytes, false, site, current);
+    memcpy(copy.data, global, bytes);
+  }
+  begin_copy(shared, bytes, site);
+  memset(shared, 0xff, bytes);
+  mine.pending.push_back(copy);
+}
+
+void cp_async_commit() { ++copies[current].groups; }
+
+void cp_async_wait(int left) {
+  Copies& mine = copies[current];
+  std::vector<Copy> later;
+  for (const Copy& copy : mine.pending) {
+    if (copy.group >= mine.groups - left) {
+      later.push_back(copy);
+      continue;
+    }
+    memcpy(copy.to, copy.data, copy.bytes);
+    end_copy(copy.to, copy.bytes);
+  }
+  mine.pending.swap(later);
+}
+
+}  // namespace cuda_emulator
