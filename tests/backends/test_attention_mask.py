@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from helpers.cuda_on_cpu import CudaOnCpu
+from cuda_emulator.prim_funcs import CudaOnCpu
 from helpers.kernels import compile_kernels
 from helpers.tolerance import assert_close
 

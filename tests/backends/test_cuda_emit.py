@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from helpers.cuda_model import encoder_layer
-from helpers.cuda_on_cpu import CudaOnCpu
+from cuda_emulator.prim_funcs import CudaOnCpu
 from helpers.tolerance import assert_close
 from tvm import relax, te, tirx
 

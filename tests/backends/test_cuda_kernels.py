@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from helpers.cuda_on_cpu import CudaOnCpu
+from cuda_emulator.prim_funcs import CudaOnCpu
 from helpers.tolerance import UNIT, assert_close, assert_within
 
 from tfgraph.backends.tvm.cuda.activations import ACTIVATIONS

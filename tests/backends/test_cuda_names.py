@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.cuda_on_cpu import CudaOnCpu
+from cuda_emulator.prim_funcs import CudaOnCpu
 from helpers.tolerance import assert_close
 
 from tfgraph import graph, ops

@@ -1,0 +1,125 @@
+"""TVM's PrimFuncs as CUDA C, run on the CPU.
+
+    (out,) = CudaOnCpu({"softmax": softmax(("rows",), 5)}, directory)("softmax", x)
+
+Each launch runs twice, threads in ascending and in descending order, and both have to give the same
+bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from cuda_emulator.launch import Emulated, KernelFault, Order
+
+from tfgraph.backends.tvm.cuda.arch import parse_arch
+from tfgraph.backends.tvm.cuda.emit import emit_kernels
+from tfgraph.backends.tvm.cuda.launch import Kernel
+
+ORDERS: tuple[Order, ...] = ("ascending", "descending")
+
+
+class CudaOnCpu:
+    """PrimFuncs by name, emitted as CUDA C and built as host code."""
+
+    def __init__(
+        self,
+        functions: Mapping[str, Any],
+        directory: Path,
+        edit: Callable[[str], str] = lambda source: source,
+        *,
+        checked: bool = True,
+        arch: str = "sm_80",
+    ) -> None:
+        """Emit and build; `edit` changes the source in between. Without `checked` there are numbers
+        only, several times sooner."""
+        self._functions = dict(functions)
+        source, kernels = emit_kernels(self._functions, parse_arch(arch))
+        self.kernels = {kernel.name: kernel for kernel in kernels}
+        self._emulated = Emulated(edit(source), directory, checked=checked)
+
+    @property
+    def source(self) -> str:
+        """The CUDA C that runs."""
+        return self._emulated.source
+
+    @property
+    def barriers(self) -> int:
+        """How many barriers all blocks of the last launch passed, each counted once a block."""
+        return self._emulated.barriers
+
+    def __call__(self, name: str, *inputs: np.ndarray | int) -> list[np.ndarray]:
+        """The outputs of the function, given its parameters in order but for the outputs."""
+        arguments: dict[str, np.ndarray | int] = {}
+        symbols: dict[str, int] = {}
+        for parameter, value in zip(self._functions[name].params, inputs, strict=False):
+            if isinstance(value, np.ndarray):
+                for size, got in zip(parameter.ty.shape, value.shape, strict=True):
+                    if str(size).isidentifier():
+                        symbols[str(size)] = got
+                    else:
+                        assert int(size) == got, f"{parameter.name} is {value.shape}"
+                arguments[f"{parameter.name}_ptr"] = value
+            else:
+                symbols[str(parameter.name)] = value
+        outputs = []
+        for parameter in self._functions[name].params[len(inputs) :]:
+            shape = [symbols[str(n)] if str(n) in symbols else int(n) for n in parameter.ty.shape]
+            outputs.append(np.full(shape, np.nan, _dtype(str(parameter.ty.dtype))))
+            arguments[f"{parameter.name}_ptr"] = outputs[-1]
+        self.launch(f"{name}_kernel", arguments | symbols)
+        return outputs
+
+    def launch(self, name: str, arguments: Mapping[str, np.ndarray | int]) -> None:
+        """Launch one kernel on arguments by name, arrays by name and `_ptr`, which are changed in
+        place: a size and an array may have one name."""
+        kernel = self.kernels[name]
+        names, given, symbols = self._arguments(kernel, arguments)
+        grid = [eval(text, {"min": min, "max": max}, dict(symbols)) for text in kernel.grid]
+        results = []
+        for order in ORDERS:
+            values = [v.copy() if isinstance(v, np.ndarray) else v for v in given]
+            self._emulated(
+                name,
+                values,
+                grid=grid,
+                block=kernel.block,
+                dynamic_shared=kernel.dynamic_shared_bytes,
+                order=order,
+                names=names,
+            )
+            results.append(values)
+        for parameter, target, first, second in zip(names, given, *results, strict=True):
+            if isinstance(target, np.ndarray):
+                if first.tobytes() != second.tobytes():
+                    raise KernelFault(f"{name}: {parameter} depends on the order of threads")
+                target[...] = first
+
+    def _arguments(
+        self, kernel: Kernel, arguments: Mapping[str, np.ndarray | int]
+    ) -> tuple[list[str], list[Any], dict[str, int]]:
+        """Names and values of the kernel's arguments in order, and its sizes by name."""
+        names: list[str] = []
+        given: list[Any] = []
+        symbols: dict[str, int] = {}
+        for parameter, kind in kernel.parameters:
+            if kind.endswith("*"):
+                array = arguments[f"{parameter.removesuffix('_ptr')}_ptr"]
+                assert isinstance(array, np.ndarray)
+                assert f"{array.dtype}*" == kind, f"{parameter} is {array.dtype}"
+                given.append(array)
+            else:
+                value = arguments[parameter]
+                assert isinstance(value, int)
+                symbols[parameter] = value
+                given.append(_dtype(kind).type(value))
+            names.append(parameter)
+        return names, given, symbols
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)

@@ -1,0 +1,76 @@
+"""Each barrier of the kernels is needed: without it the emulator sees a race, or what is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_emulator.launch import KernelFault
+from cuda_emulator.prim_funcs import CudaOnCpu
+
+from tfgraph.backends.tvm.attention_mask import Causal
+from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cuda.attention import attention
+from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
+from tfgraph.backends.tvm.cuda.gemm import linear, matmul
+from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
+from tfgraph.backends.tvm.cuda.softmax import softmax
+from tfgraph.backends.tvm.kernels import AttentionShape
+
+BARRIER = re.compile(r"__sync(?:threads|warp)\(\);")
+
+
+def normal(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def attention_inputs() -> list[Any]:
+    return [normal(1, 70, 12), normal(1, 90, 12, seed=2), normal(1, 90, 12, seed=3)]
+
+
+SHAPE = AttentionShape(1, 1, 12, 12, 12, 12, 12)
+CASES: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
+    "linear": lambda: (linear(("m",), 50, 70), [normal(70, 50), normal(50, 70)]),
+    "matmul": lambda: (
+        matmul(("b",), ("b",), "m", "n", "k", transpose_b=True, skip_zeros=True),
+        [normal(1, 9, 40), normal(1, 8, 40)],
+    ),
+    "layer_norm": lambda: (
+        layer_norm(("m",), 300, eps=1e-5, add=True, keep_sum=True),
+        [normal(3, 300), normal(3, 300, seed=2), normal(300), normal(300)],
+    ),
+    "rms_norm": lambda: (rms_norm(("m",), 300, eps=1e-5), [normal(3, 300), normal(300)]),
+    "softmax": lambda: (softmax(("m",), 300), [normal(3, 300)]),
+    "attention": lambda: (attention(SHAPE, scale=0.3), attention_inputs()),
+    "attention_masked": lambda: (
+        attention(SHAPE, MaskPlan((Causal(20), KeyMask())), scale=0.3),
+        [*attention_inputs(), np.ones((1, 90), np.int64)],
+    ),
+}
+
+
+def without(nth: int) -> Callable[[str], str]:
+    """An edit that takes the nth barrier away."""
+
+    def edit(source: str) -> str:
+        match = list(BARRIER.finditer(source))[nth]
+        return source[: match.start()] + source[match.end() :]
+
+    return edit
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_barrier_is_needed_and_its_loss_is_seen(name: str, tmp_path: Path) -> None:
+    function, inputs = CASES[name]()
+    right = CudaOnCpu({name: function}, tmp_path)
+    right(name, *inputs)
+    count = len(BARRIER.findall(right.source))
+    assert count >= 2
+    for nth in range(count):
+        broken = CudaOnCpu({name: function}, tmp_path, without(nth))
+        with pytest.raises(KernelFault, match="race|uninitialised"):
+            broken(name, *inputs)
