@@ -69,7 +69,7 @@ def test_every_barrier_is_needed_and_its_loss_is_seen(name: str, tmp_path: Path)
     right = CudaOnCpu({name: function}, tmp_path)
     right(name, *inputs)
     count = len(BARRIER.findall(right.source))
-    assert count >= 2
+    assert count >= 1
     for nth in range(count):
         broken = CudaOnCpu({name: function}, tmp_path, without(nth))
         with pytest.raises(KernelFault, match="race|uninitialised"):

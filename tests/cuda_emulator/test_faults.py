@@ -1,0 +1,214 @@
+"""Planted faults: each rule that the emulator keeps, broken in a kernel that is right without."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_emulator.launch import Emulated, KernelFault, Order
+from cuda_emulator.sources import kernels
+
+ORDERS: tuple[Order, ...] = ("ascending", "descending", 1, 2)
+
+
+def floats(count: int) -> np.ndarray:
+    return np.random.default_rng(count).standard_normal(count).astype(np.float32)
+
+
+@dataclass
+class Launch:
+    """Arguments of a kernel, the output first, and what the output then is."""
+
+    arguments: list[Any]
+    want: np.ndarray
+    grid: tuple[int, ...] = (1,)
+    block: tuple[int, ...] = (64,)
+    dynamic_shared: int = 0
+
+
+def launches() -> dict[str, Launch]:
+    x, small = floats(192), np.arange(-32, 32, dtype=np.int8)
+    in_warps = x[:64].reshape(2, 32)[:, ::-1].reshape(-1, 2)
+    lanes = x[:64].reshape(2, 4, 8).sum(1)
+    first = (lanes[:, 0] + lanes[:, 4]).repeat(32)
+    staged = x.reshape(3, 64)[:, ::-1].sum(0)
+    ones = np.full(256, 1.0, np.float16).view(np.uint32)
+    return {
+        "reversed": Launch(
+            [np.zeros(192, "f4"), x], x.reshape(3, 64)[:, ::-1].reshape(-1), grid=(3,)
+        ),
+        "reversed_in_warps": Launch(
+            [np.zeros(64, "f4"), x[:64]], (in_warps + in_warps[:, ::-1]).reshape(-1)
+        ),
+        "counted": Launch([np.zeros(1, "i4"), np.arange(128, dtype="i4")], np.array([8128]), (2,)),
+        "bytes": Launch([np.zeros(64, "i1"), small], small.reshape(-1, 2)[:, ::-1].reshape(-1)),
+        "vectors": Launch([np.zeros(64, "f4"), x[:64]], x[:64]),
+        "staged": Launch([np.zeros(64, "f4"), x, np.int32(3)], staged, dynamic_shared=512),
+        "summed": Launch([np.zeros(64, "f4"), x[:64]], first),
+        "fragments": Launch(
+            [np.zeros(128, "u4"), ones], np.full(128, 16.0, "f4").view("u4"), block=(32,)
+        ),
+    }
+
+
+def run(source: str, name: str, folder: Path, order: Order = "ascending") -> np.ndarray:
+    launch = launches()[name]
+    Emulated(source, folder)(
+        name,
+        launch.arguments,
+        grid=launch.grid,
+        block=launch.block,
+        dynamic_shared=launch.dynamic_shared,
+        order=order,
+        names=("out", "x", "stages")[: len(launch.arguments)],
+    )
+    return np.asarray(launch.arguments[0])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("faults")
+
+
+def kernel(name: str) -> str:
+    """The file with that kernel alone, so that each of many is built soon."""
+    head, *rest = re.split(r'(?=extern "C" __global__)', kernels("faults"))
+    return head + next(text for text in rest if re.search(rf"void {name}\(", text))
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("name", launches())
+def test_right_kernels(name: str, order: Order, folder: Path) -> None:
+    want = launches()[name].want
+    np.testing.assert_allclose(run(kernel(name), name, folder, order), want, rtol=1e-6, atol=1e-6)
+
+
+GONE = ""
+FAULTS = [
+    # (kernel, what stands in it, what is put there, what is said)
+    ("reversed", ("__syncthreads();", GONE, 1), r"race on tile\[63\].* reads .* (read|wrote)"),
+    ("reversed", ("__syncthreads();", GONE, 2), r"race on tile\[63\]: .*writes what .*read"),
+    ("reversed", ("__syncthreads();", "__syncwarp();", 1), "race on .*no __syncthreads between"),
+    ("reversed", ("tile[threadIdx.x] = other", "tile[threadIdx.x / 2] = other"), "race on tile.0"),
+    ("reversed", ("out[blockIdx.x * 64 +", "out["), r"race on out\[0\].*nothing orders blocks"),
+    ("reversed", ("out[blockIdx.x * 64 + threadIdx.x]", "out[0]"), r"race on out\[0\].*wrote"),
+    ("reversed", ("out[blockIdx.x", "out[1 + blockIdx.x"), "out of bounds.*0 bytes past the end of out"),
+    ("reversed", ("= x[blockIdx.x", "= x[-1 + (int)blockIdx.x"), "4 bytes before the start of x of 768"),
+    ("reversed", ("tile[63 -", "tile[64 -"), "out of bounds.*reads 4 bytes.*end of tile of 256 bytes"),
+    ("reversed", ("tile[threadIdx.x] = x[", "tile[threadIdx.x & ~1] = x["), "race on tile"),
+    ("reversed", ("tile[threadIdx.x] = x[", "if (threadIdx.x) tile[threadIdx.x] = x["), "uninitialised.*tile.0"),
+    ("reversed", ("__syncthreads();", "if (threadIdx.x != 5) __syncthreads();", 2), r"divergence.*\(5, 0, 0\) has ended"),
+    ("reversed", ("__syncthreads();", "if (threadIdx.x != 5) __syncthreads();", 1), r"divergence.*\(5, 0, 0\) waits at __syncthreads"),
+    ("reversed", ("__syncthreads();", "if (threadIdx.x < 32) __syncthreads();\nelse __syncthreads();", 1), "divergence"),
+    ("reversed_in_warps", ("__syncwarp();", GONE, 1), "race on tile.*no __syncwarp or __syncthreads"),
+    ("reversed_in_warps", ("__syncwarp();", GONE, 2), "race on tile.*writes what .* read"),
+    ("reversed_in_warps", ("__syncwarp();", "__shfl_sync(0xffffffff, lane, 0);", 1), "race on tile"),
+    ("reversed_in_warps", ("__syncwarp();", "if (lane > 3) __syncwarp();", 2), "divergence.*__syncwarp.*waits at a shuffle"),
+    ("reversed_in_warps", ("first + 31 - lane", "63 - threadIdx.x"), "race on tile.*no __syncthreads between"),
+    ("counted", ("atomicAdd(total, x[blockIdx.x * 64 + threadIdx.x])", "*total += x[threadIdx.x]"), r"race on out\[0\]"),
+    ("counted", ("atomicAdd(total,", "if (*total < 9) atomicAdd(total,"), r"race on out\[0\].*reads what .*wrote"),
+    ("counted", ("atomicAdd(total,", "if (threadIdx.x == 9) *total = 0; else atomicAdd(total,"), "race on out"),
+    ("counted", ("atomicAdd(total,", "atomicAdd(total + threadIdx.x / 63,"), "out of bounds.*end of out"),
+    ("bytes", ("tile[threadIdx.x] =", "tile[threadIdx.x ^ (threadIdx.x == 7)] ="), r"race on tile\[6\]"),
+    ("bytes", ("__syncthreads();", GONE), "race on tile.[01]|uninitialised.*tile.1"),
+    ("vectors", ("alignas(16) __shared__", "__shared__"), r"misaligned.*writes 16 bytes at once at tile\[0\], declared with an alignment of 4"),
+    ("vectors", ("&x[4 * threadIdx.x]", "&x[2 * threadIdx.x]"), r"misaligned.*reads 16 bytes at once at x\[2\]"),
+    ("vectors", ("< 16", "< 17"), "out of bounds"),
+    ("vectors", ("threadIdx.x < 16", "threadIdx.x < 15"), "uninitialised.*tile.60"),
+    ("staged", ("__syncthreads();  // landed", GONE), "too early|race on tiles"),
+    ("staged", ("__syncthreads();  // used", GONE), "race on tiles.*writes what .*read|too early"),
+    ("staged", ("cp_async_wait<1>();", GONE), "too early: .* reads tiles.*copied: "),
+    ("staged", ("cp_async_wait<1>();", "cp_async_wait<2>();"), "too early"),
+    ("staged", ("cp_async_commit();", GONE, 2), "too early"),
+    ("staged", ("__syncthreads();  // landed", "__syncwarp();"), "too early|race on tiles"),
+    ("staged", ("next < stages", "true"), "out of bounds.*end of x"),
+    ("staged", ("__align__(16) ", GONE), "misaligned"),
+    ("staged", ("next % 2 * 64", "next % 2 * 62"), "misaligned"),
+    ("staged", ("next % 2 * 64", "next * 64"), "out of bounds.*end of tiles"),
+    ("summed", ("0xff, sum, 4, 8", "0xffffffff, sum, 4, 8"), "divergence.*shuffle.*__syncthreads"),
+    ("summed", ("0xff, sum, 4, 8", "0xff, sum, 8"), "a shuffle reads from lane 8, which takes no part"),
+    ("summed", ("0xff, sum, 4, 8", "0xfe, sum, 4, 8"), "not in its own mask"),
+    ("summed", ("  __syncthreads();", "  if (threadIdx.x == 3) return;"), "divergence.*has ended"),
+    ("fragments", ("__syncwarp();", GONE), "race on tile"),
+    ("fragments", ("alignas(16) ", GONE), "misaligned"),
+    ("fragments", ("ldmatrix_x4(&a[0], &tile[4 *", "ldmatrix_x4(&a[0], &tile[2 *"), "misaligned: ldmatrix"),
+    ("fragments", ("&a[0], &tile[4 * lane]", "&a[0], &tile[4 * lane + 4]"), "out of bounds"),
+    ("fragments", ("  mma_f16", "  if (lane > 7) mma_f16"), r"divergence.*mma \(f16\).*has ended"),
+    ("fragments", ("  mma_f16", "  if (lane > 7) mma_bf16(c, a, a);\n  else mma_f16"), "divergence.*mma"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "edit", "message"), FAULTS)
+@pytest.mark.parametrize("order", ["ascending", 1])
+def test_faults(name: str, edit: tuple[Any, ...], message: str, order: Order, folder: Path) -> None:
+    old, new, nth = (*edit, 1)[:3]
+    parts = kernel(name).split(old)
+    assert len(parts) > nth, f"{old} is not in the kernel"
+    broken = old.join(parts[:nth]) + new + old.join(parts[nth:])
+    with pytest.raises(KernelFault) as caught:
+        run(broken, name, folder, order)
+    assert re.search(message, str(caught.value), re.DOTALL), caught.value
+
+
+def test_a_race_names_both_lines(folder: Path) -> None:
+    broken = kernel("reversed").replace("__syncthreads();", "", 1)
+    with pytest.raises(KernelFault) as caught:
+        run(broken, "reversed", folder, "descending")
+    lines = broken.splitlines()
+    told = re.findall(r"\n  (wrote|reads|read|writes): \w+\.cu:(\d+): (.*)", str(caught.value))
+    assert len(told) == 2
+    for verb, number, text in told:
+        assert lines[int(number) - 1].strip() == text
+        assert "tile[" in text
+        assert text.startswith("tile[") == verb.startswith("wr")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_races_are_those_of_the_definition(seed: int, folder: Path) -> None:
+    """Random accesses and barriers: the emulator finds a race if and only if some two accesses of one
+    word, a write among them and not both atomic, have no barrier between them that both passed."""
+    rng = np.random.default_rng(seed)
+    blocks, warps, steps, words = 1 + seed % 2, 1 + seed % 3, 6, int(rng.integers(1, 40))
+    shape = (blocks, steps, warps * 32)
+    busy = rng.random(shape) < rng.choice([0.02, 0.1])
+    kinds = np.where(busy, rng.choice([1, 1, 1, 2, 3], shape), 0).astype(np.int32)
+    targets = rng.integers(0, words, shape, dtype=np.int32)
+    if seed % 4 == 0:
+        targets = np.where(kinds == 2, targets, words - 1).astype(np.int32)
+        words += words
+    barriers = np.zeros(shape, np.int32)
+    barriers[:] = 2 * (rng.random((blocks, steps, 1)) < 0.4)
+    of_warps = rng.random((blocks, steps, warps)) < 0.6
+    barriers[(barriers == 0) & of_warps.repeat(32, 2)] = 1
+    sink = np.zeros(shape, np.int32)
+    arguments = [np.zeros(words, np.int32), sink, kinds, targets, barriers, np.int32(steps)]
+    emulated = Emulated(kernel("interpreted"), folder)
+    try:
+        order: Order = "ascending" if seed % 5 else seed
+        emulated("interpreted", arguments, grid=(blocks,), block=(warps * 32,), order=order)
+        found = False
+    except KernelFault as fault:
+        assert "race on argument 0" in str(fault)
+        found = True
+    assert found == any_race(kinds, targets, barriers)
+
+
+def any_race(kinds: np.ndarray, targets: np.ndarray, barriers: np.ndarray) -> bool:
+    accesses = np.argwhere(kinds)
+    for n, (block, step, thread) in enumerate(accesses):
+        kind, target = kinds[block, step, thread], targets[block, step, thread]
+        for other_block, later, other in accesses[n + 1 :]:
+            if targets[other_block, later, other] != target:
+                continue
+            both = {kind, kinds[other_block, later, other]}
+            if both in ({1}, {3}) or (block, thread) == (other_block, other):
+                continue
+            between = barriers[block, min(step, later) : max(step, later), thread]
+            enough = 1 if thread // 32 == other // 32 else 2
+            if block != other_block or not (between >= enough).any():
+                return True
+    return False
