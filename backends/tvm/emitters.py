@@ -119,6 +119,8 @@ def tied_weight(low: Lowering, table: Value) -> Any:
     """The transpose of a parameter [n, k] as `linear` reads it."""
     n, k = (int(d) for d in table.type.shape)
     layout, shape = low.kernels.packed(k, n)
+    if layout == "columns" and shape == (n, k):
+        return low.weight(table)
     pack = low.kernels.pack
     return low.weight(table, f"transposed-{layout}", shape, lambda array: pack(array.T))
 

@@ -25,8 +25,8 @@ from tfgraph.backends.tvm.cuda.arch import parse_arch
 from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
 from tfgraph.backends.tvm.cuda.emit import CudaCode, emit_cuda, emit_kernels
-from tfgraph.backends.tvm.cuda.gemm import matmul
 from tfgraph.backends.tvm.cuda.kernel import f32, kernel, shared, store
+from tfgraph.backends.tvm.cuda.matmul import matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError

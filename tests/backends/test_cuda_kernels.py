@@ -11,7 +11,9 @@ from cuda_emulator.prim_funcs import CudaOnCpu
 from helpers.tolerance import UNIT, assert_close, assert_within
 
 from tfgraph.backends.tvm.cuda.activations import ACTIVATIONS
-from tfgraph.backends.tvm.cuda.gemm import linear, matmul
+from tfgraph.backends.tvm.cuda.kernels import CudaKernels
+from tfgraph.backends.tvm.cuda.linear import linear
+from tfgraph.backends.tvm.cuda.matmul import matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
 
@@ -45,6 +47,11 @@ def normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
+def columns(weight: np.ndarray) -> np.ndarray:
+    """A weight as the kernels read it."""
+    return CudaKernels().pack(weight)
+
+
 @pytest.fixture(scope="module")
 def products(directory: Path) -> CudaOnCpu:
     rows = ("batch", "seq")
@@ -67,10 +74,10 @@ def test_linear(products: CudaOnCpu, rng: np.random.Generator, batch: int, seq: 
     x, weight = normal(rng, batch, seq, 50), normal(rng, 50, 70)
     bias, gate = normal(rng, 70), normal(rng, batch, seq, 70)
     want = x.astype(np.float64) @ weight
-    assert_close(products("plain", x, weight)[0], want, length=50)
+    assert_close(products("plain", x, columns(weight))[0], want, length=50)
     want = REFERENCE["silu"](want + bias)
     size = float(np.sqrt(np.mean(want**2)) * np.abs(gate).max())
-    got = products("all", x, weight, bias, gate)[0]
+    got = products("all", x, columns(weight), bias, gate)[0]
     assert_close(got, want * gate, length=55, scale=size)
 
 
@@ -78,7 +85,7 @@ def test_linear_of_other_shapes(products: CudaOnCpu, rng: np.random.Generator) -
     for name, m, k, n in (("aligned", 128, 64, 64), ("deep", 3, 300, 1)):
         x, weight, bias = normal(rng, m, k), normal(rng, k, n), normal(rng, n)
         want = x.astype(np.float64) @ weight + bias
-        assert_close(products(name, x, weight, bias)[0], want, length=k)
+        assert_close(products(name, x, columns(weight), bias)[0], want, length=k)
 
 
 def test_matmul(products: CudaOnCpu, rng: np.random.Generator) -> None:
@@ -109,7 +116,7 @@ def test_activations(directory: Path, rng: np.random.Generator) -> None:
     x, weight = 2 * normal(rng, 9, 8), normal(rng, 8, 8)
     for name, reference in REFERENCE.items():
         want = reference(x.astype(np.float64) @ weight)
-        assert_close(run(name, x, weight)[0], want, length=8 + 8, name=name)
+        assert_close(run(name, x, columns(weight))[0], want, length=8 + 8, name=name)
 
 
 WIDTHS = [1, 8, 128, 300, 1100]

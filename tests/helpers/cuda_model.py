@@ -9,7 +9,7 @@ from tvm import relax, tirx
 from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
-from tfgraph.backends.tvm.cuda.gemm import linear
+from tfgraph.backends.tvm.cuda.linear import linear
 from tfgraph.backends.tvm.cuda.norm import layer_norm
 from tfgraph.backends.tvm.kernels import AttentionShape
 
@@ -30,14 +30,14 @@ def encoder_layer() -> Any:
     weights = {
         name: relax.Var(name, tensor(*shape))
         for name, shape in {
-            "w_qkv": (WIDTH, 3 * WIDTH),
+            "w_qkv": (3 * WIDTH, WIDTH),
             "b_qkv": (3 * WIDTH,),
             "w_out": (WIDTH, WIDTH),
             "scale": (WIDTH,),
             "bias": (WIDTH,),
-            "w_up": (WIDTH, HIDDEN),
+            "w_up": (HIDDEN, WIDTH),
             "b_up": (HIDDEN,),
-            "w_down": (HIDDEN, WIDTH),
+            "w_down": (WIDTH, HIDDEN),
         }.items()
     }
 

@@ -11,7 +11,8 @@ from tfgraph.backends.tvm.attention_mask import Mask
 from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
-from tfgraph.backends.tvm.cuda.gemm import linear, matmul
+from tfgraph.backends.tvm.cuda.linear import linear, linear_pitch
+from tfgraph.backends.tvm.cuda.matmul import matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
 from tfgraph.backends.tvm.generic import cuda_kernel
@@ -36,12 +37,15 @@ class CudaKernels(Kernels):
         return cuda_kernel(node)
 
     def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
-        """Row-major, as it is."""
-        return "plain", (k, n)
+        """By columns, each filled up with zeros to a multiple of 16 bytes."""
+        return "columns", (n, linear_pitch(k, "float32"))
 
     def pack(self, weight: NDArray) -> NDArray:
-        """The weight itself."""
-        return np.ascontiguousarray(weight)
+        """Its columns, [n, pitch]."""
+        k, n = weight.shape
+        columns = np.zeros((n, linear_pitch(k, weight.dtype.name)), weight.dtype)
+        columns[:, :k] = weight.T
+        return columns
 
     def linear(self, name: str, shape: LinearShape) -> PrimFunc:
         """A GEMM tiled through shared memory."""

@@ -9,11 +9,18 @@ DEVICE unsigned shared_address(const void* p) {
   return static_cast<unsigned>(__cvta_generic_to_shared(p));
 }
 
-// Copies `bytes`, an even number up to 16, and fills up to 16 with zeros; `to` is aligned to 16.
-DEVICE void copy_16(void* to, const void* from, int bytes) {
+// Copies `bytes`, up to 16 of whole 16-bit numbers, and fills up to 16 with zeros; `to` is aligned to
+// 16, `from` to 2.
+DEVICE void copy_16_16(void* to, const void* from, int bytes) {
   for (int i = 0; i < 8; ++i)
     static_cast<unsigned short*>(to)[i] =
         2 * i < bytes ? static_cast<const unsigned short*>(from)[i] : static_cast<unsigned short>(0);
+}
+
+// The same of 32-bit numbers.
+DEVICE void copy_16_32(void* to, const void* from, int bytes) {
+  for (int i = 0; i < 4; ++i)
+    static_cast<unsigned*>(to)[i] = 4 * i < bytes ? static_cast<const unsigned*>(from)[i] : 0u;
 }
 
 // Copies `bytes`, 16 or fewer, and fills up to 16 with zeros; both ends are aligned to 16. The bytes
@@ -25,7 +32,7 @@ DEVICE void cp_async_16(void* shared, const void* global, int bytes) {
                "l"(global), "r"(bytes)
                : "memory");
 #else
-  copy_16(shared, global, bytes);
+  copy_16_32(shared, global, bytes);
 #endif
 }
 
@@ -100,34 +107,37 @@ DEVICE unsigned pack_bf16(float low, float high) {
   return reinterpret_cast<const unsigned&>(both);
 }
 
-// Two neighbours in memory, at an address aligned to 4, rounded likewise.
+// Two neighbours in memory, at an address aligned to both, rounded likewise.
 DEVICE void store_pair_f16(half* to, float low, float high) {
   *reinterpret_cast<unsigned*>(to) = pack_f16(low, high);
+}
+
+DEVICE void store_pair_f32(float* to, float low, float high) {
+  *reinterpret_cast<float2*>(to) = make_float2(low, high);
 }
 
 DEVICE void store_pair_bf16(__nv_bfloat16* to, float low, float high) {
   *reinterpret_cast<unsigned*>(to) = pack_bf16(low, high);
 }
 
-// Eight neighbours in memory, at an address aligned to 16, as float32.
-DEVICE void load_8_f16(float* to, const half* from) {
+// Sixteen bytes of memory, at an address aligned to 16, as float32.
+DEVICE void load_16_f32(float* to, const float* from) {
+  const float4 read = *reinterpret_cast<const float4*>(from);
+  to[0] = read.x, to[1] = read.y, to[2] = read.z, to[3] = read.w;
+}
+
+DEVICE void load_16_f16(float* to, const half* from) {
   const uint4 read = *reinterpret_cast<const uint4*>(from);
   for (int i = 0; i < 8; ++i) to[i] = __half2float(reinterpret_cast<const half*>(&read)[i]);
 }
 
-DEVICE void load_8_bf16(float* to, const __nv_bfloat16* from) {
+DEVICE void load_16_bf16(float* to, const __nv_bfloat16* from) {
   const uint4 read = *reinterpret_cast<const uint4*>(from);
   for (int i = 0; i < 8; ++i)
     to[i] = __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(&read)[i]);
 }
 
 // float32 rounded to tf32's 10 bits, ties away from zero.
-DEVICE unsigned to_tf32(float x) {
-#if __CUDA_ARCH__ >= 800
-  unsigned y;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-  return y;
-#else
-  return __float_as_uint(x);
-#endif
+DEVICE void round_to_tf32(unsigned* x) {
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(*x) : "f"(__uint_as_float(*x)));
 }

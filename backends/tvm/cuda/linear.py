@@ -1,18 +1,19 @@
-"""`linear` in float16 and bfloat16, its epilogue included: kernels by the number of rows.
+"""`linear` and its epilogue: kernels by the number of rows.
 
 Up to four rows, as when a token is generated, are bound by the reading of the weight: a warp makes
-one column, each lane a part of the depth. More rows go to tensor cores, in tiles that grow with
-them. The weight is stored by columns, [out_features, pitch]. May import: tvm.
+one column, each lane a part of the depth. More rows are multiplied in tiles, which grow with them.
+The weight is stored by columns, [out_features, pitch]. May import: tvm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from tvm import tirx
 
 from tfgraph.backends.tvm.cuda.activations import activation as activate
+from tfgraph.backends.tvm.cuda.gemm_tile import SHORT, gemm_tile
 from tfgraph.backends.tvm.cuda.kernel import (
     WARP_SIZE,
     Dim,
@@ -22,6 +23,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     call,
     f32,
     flat,
+    guarded,
     kernel,
     let,
     local,
@@ -32,24 +34,34 @@ from tfgraph.backends.tvm.cuda.kernel import (
     store,
     when,
 )
-from tfgraph.backends.tvm.cuda.tensor_gemm import (
-    CHUNK,
-    SHORT,
-    Operand,
-    Tile,
-    tensor_tile,
-    write_pair,
-)
+from tfgraph.backends.tvm.cuda.slices import Operand, Tile
 
 FEW = 4
 """Rows that one warp takes at once, where there are no more."""
-TILES = (
+WARPS = 4
+"""Warps of a block where there are few rows."""
+TENSOR_TILES = (
     (16, Tile(16, 64, depth=64, warp_rows=16, warp_columns=16)),
     (256, Tile(64, 64, depth=64, warp_rows=32, warp_columns=32)),
     (None, Tile(128, 128, depth=32, warp_rows=64, warp_columns=32)),
 )
-"""Up to so many rows, a tile."""
-WARPS = 4  # of a block where there are few rows
+"""Up to so many rows, a tile; of tensor cores."""
+PLAIN_TILES = (
+    (256, Tile(64, 64, depth=16, warp_rows=32, warp_columns=32)),
+    (None, Tile(128, 128, depth=16, warp_rows=32, warp_columns=64)),
+)
+"""The same of plain cores, and of tf32."""
+
+
+def tiles_for(dtype: str) -> tuple[tuple[int | None, Tile], ...]:
+    """The tiles of a dtype, by the number of rows."""
+    return PLAIN_TILES if dtype == "float32" else TENSOR_TILES
+
+
+def linear_pitch(in_features: int, dtype: str) -> int:
+    """From column to column of a weight as `linear` reads it: a multiple of 16 bytes."""
+    chunk = 4 if dtype == "float32" else 8
+    return -(-in_features // chunk) * chunk
 
 
 def linear(
@@ -57,24 +69,24 @@ def linear(
     in_features: int,
     out_features: int,
     *,
-    dtype: str,
+    dtype: str = "float32",
+    tf32: bool = False,
     bias: bool = False,
     activation: str | None = None,
     gate: bool = False,
     name: str = "linear",
 ) -> Any:
-    """out = activation(x @ weight^T + bias) * gate in `dtype`, "float16" or "bfloat16".
+    """out = activation(x @ weight^T + bias) * gate in `dtype`: float32, float16 or bfloat16.
 
-    Parameters in order: x (*rows, in_features), weight (out_features, pitch) where the pitch is
-    in_features and up to 7 zeros that make it a multiple of 8, bias (out_features) if asked for,
-    gate (*rows, out_features) if asked for, out (*rows, out_features). All sums are in float32;
-    the result is rounded once.
+    Parameters in order: x (*rows, in_features), weight (out_features, linear_pitch(in_features)),
+    filled up with zeros, bias (out_features) if asked for, gate (*rows, out_features) if asked
+    for, out (*rows, out_features). Sums and the epilogue are in float32, rounded once; with `tf32`
+    factors in float32 are rounded to tf32 first. `activation` is a name in `activations`.
     """
-    pitch = -(-in_features // CHUNK) * CHUNK
     with kernel(name) as k:
         dims = k.dims(rows)
         x_in = k.buffer("x", (*dims, in_features), dtype)
-        weight = k.buffer("weight", (out_features, pitch), dtype)
+        weight = k.buffer("weight", (out_features, linear_pitch(in_features, dtype)), dtype)
         bias_in = k.buffer("bias", (out_features,), dtype) if bias else None
         gate_in = k.buffer("gate", (*dims, out_features), dtype) if gate else None
         out_in = k.buffer("out", (*dims, out_features), dtype)
@@ -109,24 +121,17 @@ def linear(
             blocks = (tirx.ceildiv(m, tile.rows), -(-out_features // tile.columns))
             with k.launch(blocks=blocks, threads=tile.threads) as (row_block, column_block, thread):
                 x, out = flat(x_in, (m, in_features)), flat(out_in, (m, out_features))
-
-                def write(row: Any, column: Any, *pair: Any) -> None:
-                    last = out_features - 1
-                    y = [
-                        epilogue(value, row, tirx.min(column + i, last))
-                        for i, value in enumerate(pair)
-                    ]
-                    write_pair(out, row, column, y)
-
-                tensor_tile(
+                aligned = in_features == linear_pitch(in_features, dtype)
+                gemm_tile(
                     tile,
-                    Operand(lambda r, d: address(x, r, d), m, in_features % CHUNK == 0),
-                    Operand(lambda c, d: address(weight, c, d), out_features, aligned=True),
-                    write,
+                    Operand(lambda row, d: address(x, row, d), m, aligned),
+                    Operand(lambda column, d: address(weight, column, d), out_features, True),
+                    lambda row, column, sums: write(out, (row, column), sums, epilogue),
                     depth=in_features,
                     origin=(row_block * tile.rows, column_block * tile.columns),
                     thread=thread,
                     dtype=dtype,
+                    tf32=tf32,
                 )
 
         def by_rows(tiles: Sequence[tuple[int | None, Tile]]) -> None:
@@ -137,32 +142,49 @@ def linear(
                 branch(m <= most, lambda: tiled(tile), lambda: by_rows(larger))
 
         with k.host():
-            branch(m <= FEW, few_rows, lambda: by_rows(TILES))
+            branch(m <= FEW, few_rows, lambda: by_rows(tiles_for(dtype)))
     return k.function
+
+
+def write(
+    out: Any, where: Sequence[Any], sums: Sequence[Any], epilogue: Callable[[Any, Any, Any], Any]
+) -> None:
+    """out[*where] and, of two sums, the next of its row; what lies outside is left out.
+    `epilogue(sum, row, column)` makes the results."""
+    *_, m, n = out.shape
+    *entry, row, column = where
+    dtype = str(out.dtype)
+    if len(sums) == 2 and isinstance(n, tirx.IntImm) and int(n) % 2 == 0:
+        with when(both(row < m, column < n)):
+            values = [epilogue(value, row, column + i) for i, value in enumerate(sums)]
+            call(f"store_pair_{SHORT[dtype]}", address(out, *where), *values)
+        return
+    for i, value in enumerate(sums):
+        with when(both(row < m, column + i < n)):
+            result = epilogue(value, row, column + i).astype(dtype)
+            store(out, [*entry, row, column + i], result)
 
 
 def _dots(x: Any, weight: Any, column: Any, lane: Any, sizes: tuple[Any, int]) -> Any:
     """A lane's share of the products of `FEW` rows of x with one column."""
     m, depth = sizes
-    sums = local("sums", (FEW,))
-    taken = local("taken", (CHUNK,))
+    load = f"load_16_{SHORT[str(weight.dtype)]}"
+    chunk = 4 if str(weight.dtype) == "float32" else 8
+    sums, weights = local("sums", (FEW,)), local("weights", (chunk,))
+    factors = local("factors", (chunk,))
     with loop("row", FEW, unroll=True) as row:
         store(sums, [row], f32(0))
-    dtype = SHORT[str(weight.dtype)]
-    with loop("step", -(-depth // (CHUNK * WARP_SIZE))) as step:
-        d = let("d", (step * WARP_SIZE + lane) * CHUNK)
+    with loop("step", -(-depth // (chunk * WARP_SIZE))) as step:
+        d = let("d", (step * WARP_SIZE + lane) * chunk)
         with when(d < depth):
-            weights = local("weights", (CHUNK,))
-            call(f"load_8_{dtype}", address(weights, 0), address(weight, column, d))
+            call(load, address(weights, 0), address(weight, column, d))
             with loop("row", FEW, unroll=True) as row, when(row < m):
-                if depth % CHUNK == 0:
-                    call(f"load_8_{dtype}", address(taken, 0), address(x, row, d))
+                if depth % chunk == 0:
+                    call(load, address(factors, 0), address(x, row, d))
                 else:
-                    with loop("e", CHUNK, unroll=True) as e:
-                        inside = tirx.if_then_else(
-                            d + e < depth, x[row, d + e].astype("float32"), f32(0)
-                        )
-                        store(taken, [e], inside)
-                with loop("e", CHUNK, unroll=True) as e:
-                    store(sums, [row], sums[row] + taken[e] * weights[e])
+                    with loop("e", chunk, unroll=True) as e:
+                        factor = x[row, d + e].astype("float32")
+                        store(factors, [e], guarded(d + e < depth, factor, f32(0)))
+                with loop("e", chunk, unroll=True) as e:
+                    store(sums, [row], sums[row] + factors[e] * weights[e])
     return sums
