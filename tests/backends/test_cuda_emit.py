@@ -48,8 +48,9 @@ def test_kernels_are_named_after_their_ops(code: CudaCode) -> None:
     assert names == [k.name for k in code.kernels] or set(names) == {k.name for k in code.kernels}
     assert len(names) == len(code.kernels), "each is defined once, and nothing is only declared"
     assert not [name for name in names if "reshape" in name], "views have no kernel"
-    # Four products, attention, two norms, tanh; one kernel serves both norms.
-    assert (code.launches, len(code.kernels)) == (8, 7)
+    # Four products, attention, two norms, tanh; one function serves both norms.
+    assert code.launches == 8
+    assert len({k.function for k in code.kernels}) == 7
     assert {"attention_kernel", "add_layer_norm_kernel", "linear_kernel"} <= set(names)
 
 

@@ -42,7 +42,7 @@ class CudaCode:
     kernels: tuple[Kernel, ...]
     objects: tuple[bytes, ...]
     launches: int
-    """Kernels that one run launches."""
+    """Kernels that one run launches: of those that a function chooses among, one."""
 
 
 def cuda_target(arch: CudaArch) -> Any:
@@ -72,7 +72,7 @@ def emit_cuda(
             mod, target, relax_pipeline=relax_pipeline(_pass(schedule)), tir_pipeline=_PIPELINE
         )
         objects = tuple(object_files(executable))
-    launches = sum(called[kernel.function] for kernel in lowered.kernels)
+    launches = sum(called[name] for name in {kernel.function for kernel in lowered.kernels})
     return CudaCode(arch, lowered.source, tuple(lowered.kernels), objects, launches)
 
 
