@@ -52,8 +52,14 @@ class CudaOnCpu:
         """How many barriers all blocks of the last launch passed, each counted once a block."""
         return self._emulated.barriers
 
-    def __call__(self, name: str, *inputs: np.ndarray | int) -> list[np.ndarray]:
-        """The outputs of the function, given its parameters in order but for the outputs."""
+    def variants(self, name: str) -> list[str]:
+        """The kernels that the host of the function chooses among, or the one there is."""
+        found = [kernel for kernel in self.kernels.values() if kernel.function == name]
+        return [kernel.name for kernel in sorted(found, key=lambda kernel: kernel.number)]
+
+    def __call__(self, name: str, *inputs: np.ndarray | int, variant: str = "") -> list[np.ndarray]:
+        """The outputs of the function, given its parameters in order but for the outputs; by the
+        kernel that its host chooses, or by `variant`."""
         arguments: dict[str, np.ndarray | int] = {}
         symbols: dict[str, int] = {}
         for parameter, value in zip(self._functions[name].params, inputs, strict=False):
@@ -71,15 +77,24 @@ class CudaOnCpu:
             shape = [symbols[str(n)] if str(n) in symbols else int(n) for n in parameter.ty.shape]
             outputs.append(np.full(shape, np.nan, _dtype(str(parameter.ty.dtype))))
             arguments[f"{parameter.name}_ptr"] = outputs[-1]
-        self.launch(f"{name}_kernel", arguments | symbols)
+        self.launch(variant or self._chosen(name, symbols), arguments | symbols)
         return outputs
+
+    def _chosen(self, name: str, symbols: Mapping[str, int]) -> str:
+        variants = self.variants(name)
+        holds = (
+            variant
+            for variant in variants
+            if not (when := self.kernels[variant].when) or _value(when, symbols)
+        )
+        return next(holds)
 
     def launch(self, name: str, arguments: Mapping[str, np.ndarray | int]) -> None:
         """Launch one kernel on arguments by name, arrays by name and `_ptr`, which are changed in
         place: a size and an array may have one name."""
         kernel = self.kernels[name]
         names, given, symbols = self._arguments(kernel, arguments)
-        grid = [eval(text, {"min": min, "max": max}, dict(symbols)) for text in kernel.grid]
+        grid = [_value(text, symbols) for text in kernel.grid]
         results = []
         for order in ORDERS:
             values = [v.copy() if isinstance(v, np.ndarray) else v for v in given]
@@ -119,6 +134,10 @@ class CudaOnCpu:
                 given.append(_dtype(kind).type(value))
             names.append(parameter)
         return names, given, symbols
+
+
+def _value(text: str, symbols: Mapping[str, int]) -> int:
+    return int(eval(text, {"min": min, "max": max}, dict(symbols)))
 
 
 def _dtype(name: str) -> np.dtype[Any]:

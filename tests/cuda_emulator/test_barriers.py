@@ -16,7 +16,8 @@ from tfgraph.backends.tvm.attention_mask import Causal
 from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
-from tfgraph.backends.tvm.cuda.gemm import linear, matmul
+from tfgraph.backends.tvm.cuda.linear import linear
+from tfgraph.backends.tvm.cuda.matmul import matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
 from tfgraph.backends.tvm.kernels import AttentionShape
@@ -34,7 +35,15 @@ def attention_inputs() -> list[Any]:
 
 SHAPE = AttentionShape(1, 1, 12, 12, 12, 12, 12)
 CASES: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
-    "linear": lambda: (linear(("m",), 50, 70), [normal(70, 50), normal(50, 70)]),
+    "linear": lambda: (linear(("m",), 50, 70), [normal(70, 50), normal(70, 52)]),
+    "linear_float16": lambda: (
+        linear(("m",), 50, 70, dtype="float16"),
+        [normal(70, 50).astype(np.float16), normal(70, 56).astype(np.float16)],
+    ),
+    "matmul_float16": lambda: (
+        matmul((1,), (1,), 70, 72, 80, dtype="float16"),
+        [normal(1, 70, 80).astype(np.float16), normal(1, 80, 72).astype(np.float16)],
+    ),
     "matmul": lambda: (
         matmul(("b",), ("b",), "m", "n", "k", transpose_b=True, skip_zeros=True),
         [normal(1, 9, 40), normal(1, 8, 40)],
@@ -63,14 +72,19 @@ def without(nth: int) -> Callable[[str], str]:
     return edit
 
 
+def run_all(run: CudaOnCpu, name: str, inputs: list[Any]) -> None:
+    for variant in run.variants(name):
+        run(name, *inputs, variant=variant)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_every_barrier_is_needed_and_its_loss_is_seen(name: str, tmp_path: Path) -> None:
     function, inputs = CASES[name]()
     right = CudaOnCpu({name: function}, tmp_path)
-    right(name, *inputs)
+    run_all(right, name, inputs)
     count = len(BARRIER.findall(right.source))
     assert count >= 1
     for nth in range(count):
         broken = CudaOnCpu({name: function}, tmp_path, without(nth))
-        with pytest.raises(KernelFault, match="race|uninitialised"):
-            broken(name, *inputs)
+        with pytest.raises(KernelFault, match=r"race|uninitialised"):
+            run_all(broken, name, inputs)

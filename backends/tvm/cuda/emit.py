@@ -23,7 +23,7 @@ from tvm.tirx.compilation_pipeline import register_tir_pipeline
 from tfgraph.backends.tvm.build import object_files, relax_pipeline
 from tfgraph.backends.tvm.cuda import generic
 from tfgraph.backends.tvm.cuda.arch import CudaArch
-from tfgraph.backends.tvm.cuda.launch import Kernel, check, describe
+from tfgraph.backends.tvm.cuda.launch import Kernel, check, choices, describe
 from tfgraph.backends.tvm.cuda.names import with_plain_names
 from tfgraph.backends.tvm.cuda.source import readable
 
@@ -92,6 +92,7 @@ class _Lowered:
 
     source: str = ""
     kernels: list[Kernel] = field(default_factory=list)
+    choices: dict[str, list[str]] = field(default_factory=dict)
 
 
 @contextmanager
@@ -114,7 +115,7 @@ def _lowering(
         "tirx.disable_assert": True,  # the Relax functions check their arguments
     }
     with _ONE_AT_A_TIME:
-        register_tir_pipeline(_PIPELINE, lambda: _tir_pipeline(lowered.kernels))
+        register_tir_pipeline(_PIPELINE, lambda: _tir_pipeline(lowered))
         tvm_ffi.register_global_func(_POSTPROCESS, postprocess, override=True)
         try:
             with tvm.transform.PassContext(opt_level=3, config=config):
@@ -125,21 +126,25 @@ def _lowering(
         check(kernel, arch)
 
 
-def _tir_pipeline(kernels: list[Kernel]) -> tuple[Any, Any, Any]:
+def _tir_pipeline(lowered: _Lowered) -> tuple[Any, Any, Any]:
     """TVM's TensorIR pipeline, and an ear where device functions have just been split off, which
     also names their sizes."""
     _, finalize_host, finalize_device = s_tir.pipeline.default_s_tir_pipeline()
 
+    def note(mod: Any, _context: Any) -> Any:
+        lowered.choices.update(choices(mod))
+        return mod
+
     def listen(mod: Any, _context: Any) -> Any:
         named = {name: with_plain_names(function) for name, function in mod.functions.items()}
-        kernels.extend(map(describe, named.values()))
-        kernels.sort(key=lambda kernel: kernel.name)
+        lowered.kernels += [describe(f, lowered.choices) for f in named.values()]
+        lowered.kernels.sort(key=lambda kernel: kernel.name)
         return tvm.IRModule(named, attrs=mod.attrs)
 
     def finalize() -> Any:
         return tvm.transform.Sequential([_pass(listen), finalize_device()])
 
-    return _lower(), finalize_host, finalize
+    return tvm.transform.Sequential([_pass(note), _lower()]), finalize_host, finalize
 
 
 def _lower() -> Any:

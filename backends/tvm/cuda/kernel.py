@@ -24,6 +24,8 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 WARP_SIZE = 32
+CHOICES = "tfgraph.choices"
+"""The attribute of a PrimFunc that says when its host launches which of its kernels."""
 REMARK = "REMARK"
 """What stands in TVM's output in place of a comment, which `source` makes of it."""
 LOWEST = -3.4028234663852886e38
@@ -39,6 +41,7 @@ class Kernel:
     def __init__(self, name: str) -> None:
         self.name = name
         self.function: Any = None
+        self.conditions: list[Any] = []
         self._on_host = False
         self._symbols: dict[str, Any] = {}
 
@@ -60,13 +63,25 @@ class Kernel:
         """The next parameter: an int64 scalar."""
         return T.arg(name, self.dim(name))
 
+    def choose(self, *cases: tuple[Any, Callable[[], None]]) -> None:
+        """The host launches what stands behind the first condition that holds; the last is None."""
+        self.conditions = [condition for condition, _ in cases]
+        with self._host():
+            self._on_host = True
+            self._choose(cases)
+
+    def _choose(self, cases: Sequence[tuple[Any, Callable[[], None]]]) -> None:
+        (condition, body), *others = cases
+        if condition is None:
+            body()
+        else:
+            branch(condition, body, lambda: self._choose(others))
+
     @contextmanager
-    def host(self) -> Generator[None]:
-        """What the host does: only for a kernel that chooses between several launches."""
+    def _host(self) -> Generator[None]:
         with T.sblock("root"):  # call_tir asks for a root block
             T.reads()
             T.writes()
-            self._on_host = True
             yield
 
     @contextmanager
@@ -74,7 +89,7 @@ class Kernel:
         """The body, run by a grid of up to three block axes; gives the indices, thread last."""
         with ExitStack() as stack:
             if not self._on_host:
-                stack.enter_context(self.host())
+                stack.enter_context(self._host())
             axes = [
                 stack.enter_context(T.launch_thread(f"blockIdx.{axis}", extent))
                 for axis, extent in zip("xyz", blocks, strict=False)
@@ -92,6 +107,10 @@ def kernel(name: str) -> Generator[Kernel]:
             T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True})
             yield made
     made.function = builder.get()
+    if made.conditions:
+        made.function = made.function.with_attr(
+            CHOICES, ["" if c is None else str(c) for c in made.conditions]
+        )
 
 
 def product(sizes: Sequence[Any]) -> Any:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm_ffi
@@ -15,6 +16,7 @@ from tvm import tirx
 from tvm.runtime import DataType
 
 from tfgraph.backends.tvm.cuda.arch import STATIC_SHARED_BYTES, CudaArch
+from tfgraph.backends.tvm.cuda.kernel import CHOICES
 from tfgraph.errors import TfgraphError
 
 
@@ -33,11 +35,20 @@ class Kernel:
     static_shared_bytes: int
     dynamic_shared_bytes: int
     parameters: tuple[tuple[str, str], ...]
+    when: str = ""
+    """Of several that one function chooses among, the condition: the first that holds; "" of the
+    last and of one alone."""
 
     @property
     def function(self) -> str:
         """The name of the PrimFunc that launches it."""
         return re.sub(r"_kernel(_\d+)?$", "", self.name)
+
+    @property
+    def number(self) -> int:
+        """Which of the kernels of its function it is, from 0 on."""
+        found = re.search(r"_kernel_(\d+)$", self.name)
+        return int(found[1]) if found else 0
 
     @property
     def threads(self) -> int:
@@ -48,6 +59,7 @@ class Kernel:
         """The kernel's entry in the launch metadata of an artifact."""
         return {
             "name": self.name,
+            **({"when": self.when} if self.when else {}),
             "grid": list(self.grid),
             "block": list(self.block),
             "static_shared_bytes": self.static_shared_bytes,
@@ -56,8 +68,9 @@ class Kernel:
         }
 
 
-def describe(function: Any) -> Kernel:
-    """The launch metadata of a device function, as it stands after the split from its host."""
+def describe(function: Any, choices: Mapping[str, Sequence[str]]) -> Kernel:
+    """The launch metadata of a device function, as it stands after the split from its host, which
+    may have said when it launches it."""
     extents: dict[str, Any] = {}
     shared = {"shared": 0, "shared.dyn": 0}
 
@@ -78,7 +91,7 @@ def describe(function: Any) -> Kernel:
     )
     grid = tuple(_text(extents.get(f"blockIdx.{axis}", 1)) for axis in "xyz")
     block = tuple(int(extents.get(f"threadIdx.{axis}", 1)) for axis in "xyz")
-    return Kernel(
+    kernel = Kernel(
         name=str(function.attrs["global_symbol"]),
         grid=(grid[0], grid[1], grid[2]),
         block=(block[0], block[1], block[2]),
@@ -86,6 +99,17 @@ def describe(function: Any) -> Kernel:
         dynamic_shared_bytes=shared["shared.dyn"],
         parameters=tuple((str(p.name), _type(p.ty)) for p in function.params),
     )
+    said = choices.get(kernel.function)
+    return replace(kernel, when=said[kernel.number]) if said else kernel
+
+
+def choices(module: Any) -> dict[str, list[str]]:
+    """When the hosts of functions launch which of their kernels, by the name of the function."""
+    return {
+        str(function.attrs["global_symbol"]): [_text(text) for text in function.attrs[CHOICES]]
+        for function in module.functions.values()
+        if CHOICES in (function.attrs or {})
+    }
 
 
 def check(kernel: Kernel, arch: CudaArch) -> None:

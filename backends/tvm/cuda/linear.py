@@ -8,6 +8,7 @@ The weight is stored by columns, [out_features, pitch]. May import: tvm.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tvm import tirx
@@ -19,7 +20,6 @@ from tfgraph.backends.tvm.cuda.kernel import (
     Dim,
     address,
     both,
-    branch,
     call,
     f32,
     flat,
@@ -134,15 +134,13 @@ def linear(
                     tf32=tf32,
                 )
 
-        def by_rows(tiles: Sequence[tuple[int | None, Tile]]) -> None:
-            (most, tile), *larger = tiles
-            if most is None:
-                tiled(tile)
-            else:
-                branch(m <= most, lambda: tiled(tile), lambda: by_rows(larger))
-
-        with k.host():
-            branch(m <= FEW, few_rows, lambda: by_rows(tiles_for(dtype)))
+        k.choose(
+            (m <= FEW, few_rows),
+            *(
+                (None if most is None else m <= most, partial(tiled, tile))
+                for most, tile in tiles_for(dtype)
+            ),
+        )
     return k.function
 
 

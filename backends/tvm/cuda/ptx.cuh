@@ -138,6 +138,12 @@ DEVICE void load_16_bf16(float* to, const __nv_bfloat16* from) {
 }
 
 // float32 rounded to tf32's 10 bits, ties away from zero.
+DEVICE unsigned to_tf32(float x) {
+  unsigned y;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
+}
+
 DEVICE void round_to_tf32(unsigned* x) {
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(*x) : "f"(__uint_as_float(*x)));
+  *x = to_tf32(__uint_as_float(*x));
 }

@@ -111,7 +111,8 @@ def _header(arch: CudaArch, kernels: Sequence[Kernel]) -> str:
     for kernel in kernels:
         grid = ", ".join(_without_ones(kernel.grid))
         block = ", ".join(_without_ones(tuple(map(str, kernel.block))))
-        lines.append(f"  {kernel.name}  [{grid}] x [{block}]")
+        when = f"  if {kernel.when}" if kernel.when else ""
+        lines.append(f"  {kernel.name}  [{grid}] x [{block}]{when}")
     lines += ["", "First come the integer types, for nvcc and for NVRTC."]
     return "\n".join(f"// {line}".rstrip() for line in lines)
 
