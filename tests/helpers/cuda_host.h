@@ -164,4 +164,29 @@ inline int max(int a, int b) { return a > b ? a : b; }
 inline int min(int a, int b) { return a < b ? a : b; }
 inline int64_t max(int64_t a, int64_t b) { return a > b ? a : b; }
 inline int64_t min(int64_t a, int64_t b) { return a < b ? a : b; }
+
+// Floats of 16 bits: conversions alone, as kernels compute in float; to nearest, ties to even.
+struct half {
+  _Float16 value;
+  half() = default;
+  explicit half(float x) : value(static_cast<_Float16>(x)) {}
+  explicit operator float() const { return static_cast<float>(value); }
+};
+
+struct nv_bfloat16 {
+  uint16_t bits;
+  nv_bfloat16() = default;
+  explicit nv_bfloat16(float x) {
+    uint32_t wide;
+    memcpy(&wide, &x, sizeof wide);
+    bits = x == x ? (wide + 0x7fff + (wide >> 16 & 1)) >> 16 : 0x7fff;
+  }
+  explicit operator float() const {
+    uint32_t wide = static_cast<uint32_t>(bits) << 16;
+    float x;
+    memcpy(&x, &wide, sizeof x);
+    return x;
+  }
+};
+
 inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }

@@ -23,12 +23,16 @@ import pytest
 from tfgraph.backends.tvm.cuda.arch import parse_arch
 from tfgraph.backends.tvm.cuda.emit import emit_kernels
 from tfgraph.backends.tvm.cuda.launch import Kernel
+from tfgraph.ir import DType
+from tfgraph.ops.floats import numpy_dtype
 
 HEADER = Path(__file__).parent / "cuda_host.h"
 MARGIN = 1024  # elements on each side of an array
 
 _C_TYPES = {
     "float32": "float",
+    "float16": "half",
+    "bfloat16": "nv_bfloat16",
     "int64": "int64_t",
     "int32": "int",
     "int8": "int8_t",
@@ -81,7 +85,7 @@ class CudaOnCpu:
         outputs = []
         for parameter in self._functions[name].params[len(inputs) :]:
             shape = [symbols[str(n)] if str(n) in symbols else int(n) for n in parameter.ty.shape]
-            outputs.append(np.full(shape, np.nan, str(parameter.ty.dtype)))
+            outputs.append(np.full(shape, np.nan, _numpy(str(parameter.ty.dtype))))
             arguments[f"{parameter.name}_ptr"] = outputs[-1]
         self.launch(f"{name}_kernel", arguments | symbols)
         return outputs
@@ -147,7 +151,11 @@ class _Guarded:
 
 
 def _margin(dtype: np.dtype) -> float | int:
-    return float("nan") if dtype.kind == "f" else 1
+    return 1 if dtype.kind in "biu" else float("nan")
+
+
+def _numpy(dtype: str) -> np.dtype:
+    return numpy_dtype(DType(dtype))
 
 
 def _entry(kernel: Kernel) -> str:
@@ -170,7 +178,8 @@ def _build(text: str, directory: Path) -> Path:
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
     library = directory / f"{digest}.so"
     if not library.exists():
-        (directory / "cuda.h").touch()  # the emitted preamble includes it; cuda_host.h stands in
+        for header in ("cuda.h", "cuda_fp16.h", "cuda_bf16.h"):  # cuda_host.h stands in
+            (directory / header).touch()
         source = directory / f"{digest}.cpp"
         source.write_text(text, encoding="utf-8")
         command = [require_host_compiler(), "-std=c++17", "-O1", "-fPIC", "-shared", "-w"]
