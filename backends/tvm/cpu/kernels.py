@@ -57,7 +57,12 @@ class CpuKernels(Kernels):
         return gemm(shape, self._schedule(shape.k, shape.n))
 
     def matmul(
-        self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
+        self,
+        a: Sequence[int | str],
+        b: Sequence[int | str],
+        *,
+        skip_zeros: bool,
+        dtype: str = "float32",
     ) -> PrimFunc:
         """The same tiles, the right operand read where it lies."""
         return matmul(a, b, tile_for(self.machine, b[-1]), skip_zeros=skip_zeros)
@@ -66,7 +71,7 @@ class CpuKernels(Kernels):
         """One pass over a row."""
         return norm(name, shape, self.machine)
 
-    def softmax(self, width: int | None) -> PrimFunc:
+    def softmax(self, width: int | None, dtype: str = "float32") -> PrimFunc:
         """Row by row."""
         return softmax("softmax", self.machine, width)
 

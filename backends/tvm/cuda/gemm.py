@@ -1,4 +1,4 @@
-"""Matrix products in float32: `linear` with its epilogue, and batched `matmul`.
+"""Matrix products, added up in float32: `linear` with its epilogue, and batched `matmul`.
 
 A block of 256 threads makes a 64 x 64 tile of the result. It walks the depth in steps of 16: both
 operands' slices go to shared memory, each thread adds 4 x 4 products in registers. Every size may
@@ -24,6 +24,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     guarded,
     kernel,
     let,
+    load,
     local,
     loop,
     pick,
@@ -49,9 +50,10 @@ def linear(
     bias: bool = False,
     activation: str | None = None,
     gate: bool = False,
+    dtype: str = "float32",
     name: str = "linear",
 ) -> Any:
-    """out = activation(x @ weight + bias) * gate, all float32.
+    """out = activation(x @ weight + bias) * gate, all of `dtype`.
 
     Parameters in order: x (*rows, in_features), weight (in_features, out_features),
     bias (out_features) if asked for, gate (*rows, out_features) if asked for,
@@ -59,20 +61,20 @@ def linear(
     """
     with kernel(name) as k:
         dims = k.dims(rows)
-        x_in = k.buffer("x", (*dims, in_features))
-        weight = k.buffer("weight", (in_features, out_features))
-        bias_in = k.buffer("bias", (out_features,)) if bias else None
-        gate_in = k.buffer("gate", (*dims, out_features)) if gate else None
-        out_in = k.buffer("out", (*dims, out_features))
+        x_in = k.buffer("x", (*dims, in_features), dtype)
+        weight = k.buffer("weight", (in_features, out_features), dtype)
+        bias_in = k.buffer("bias", (out_features,), dtype) if bias else None
+        gate_in = k.buffer("gate", (*dims, out_features), dtype) if gate else None
+        out_in = k.buffer("out", (*dims, out_features), dtype)
         m = product(dims)
 
         def epilogue(value: Any, row: Any, column: Any) -> Any:
             if bias_in is not None:
-                value = let("y", value + bias_in[column])
+                value = let("y", value + load(bias_in, column))
             if activation is not None:
                 value = activate(activation, value)
             if gate_in is not None:
-                value = value * flat(gate_in, (m, out_features))[row, column]
+                value = value * load(flat(gate_in, (m, out_features)), row, column)
             return value
 
         with k.launch(
@@ -81,8 +83,8 @@ def linear(
             x = flat(x_in, (m, in_features))
             out = flat(out_in, (m, out_features))
             _tile(
-                left=lambda row, depth: x[row, depth],
-                right=lambda depth, column: weight[depth, column],
+                left=lambda row, depth: load(x, row, depth),
+                right=lambda depth, column: load(weight, depth, column),
                 write=lambda row, column, value: store(
                     out, [row, column], epilogue(value, row, column)
                 ),
@@ -102,9 +104,10 @@ def matmul(
     *,
     transpose_b: bool = False,
     skip_zeros: bool = False,
+    dtype: str = "float32",
     name: str = "matmul",
 ) -> Any:
-    """out = a @ b over the last two axes, all float32; leading axes broadcast.
+    """out = a @ b over the last two axes, all of `dtype`; leading axes broadcast.
 
     Parameters in order: a (*a_batch, m, depth), b (*b_batch, depth, n), or (*b_batch, n, depth)
     with `transpose_b`, out (*batch, m, n), where batch is what a_batch and b_batch broadcast to:
@@ -116,9 +119,9 @@ def matmul(
         batch, a_dims, b_dims = k.dims(axes), k.dims(a_batch), k.dims(b_batch)
         m, n, depth = k.dims((m, n, depth))
         b_matrix = (n, depth) if transpose_b else (depth, n)
-        a_in = k.buffer("a", (*a_dims, m, depth))
-        b_in = k.buffer("b", (*b_dims, *b_matrix))
-        out_in = k.buffer("out", (*batch, m, n))
+        a_in = k.buffer("a", (*a_dims, m, depth), dtype)
+        b_in = k.buffer("b", (*b_dims, *b_matrix), dtype)
+        out_in = k.buffer("out", (*batch, m, n), dtype)
         row_blocks = tirx.ceildiv(m, TILE)
         blocks = (product(batch) * row_blocks, tirx.ceildiv(n, TILE))
         with k.launch(blocks=blocks, threads=THREADS) as (block, column_block, thread):
@@ -129,8 +132,8 @@ def matmul(
             a_entry = let("a_entry", _entry(k, entry, axes, a_batch))
             b_entry = let("b_entry", _entry(k, entry, axes, b_batch))
             _tile(
-                left=lambda row, d: a[a_entry, row, d],
-                right=lambda d, c: b[b_entry, c, d] if transpose_b else b[b_entry, d, c],
+                left=lambda row, d: load(a, a_entry, row, d),
+                right=lambda d, c: load(b, b_entry, *((c, d) if transpose_b else (d, c))),
                 write=lambda row, column, value: store(out, [entry, row, column], value),
                 sizes=(m, n, depth),
                 origin=(tirx.truncmod(block, row_blocks) * TILE, column_block * TILE),

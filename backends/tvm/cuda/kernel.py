@@ -9,7 +9,7 @@
 
 `ir_builder` is used rather than TVMScript: without a parser a kernel is built in milliseconds.
 Barriers are explicit: `barrier()` stands wherever one thread reads what another has written.
-May import: tvm.
+May import: tvm, narrow.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import numpy as np
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
+
+from tfgraph.backends.tvm.narrow import rounded, widened
 
 WARP_SIZE = 32
 REMARK = "REMARK"
@@ -180,9 +182,14 @@ def call(name: str, *arguments: Any) -> None:
     T.evaluate(tirx.call_extern("void", name, *arguments))
 
 
+def load(buffer: Any, *indices: Any) -> Any:
+    """buffer[indices], floats of 16 bits as float32."""
+    return widened(buffer[indices])
+
+
 def store(buffer: Any, indices: Sequence[Any], value: Any) -> None:
-    """buffer[indices] = value."""
-    T.buffer_store(buffer, value, list(indices))
+    """buffer[indices] = value, a float32 rounded to the buffer's type."""
+    T.buffer_store(buffer, rounded(value, str(buffer.dtype)), list(indices))
 
 
 def barrier() -> None:
