@@ -85,7 +85,7 @@ class CudaOnCpu:
         outputs = []
         for parameter in self._functions[name].params[len(inputs) :]:
             shape = [symbols[str(n)] if str(n) in symbols else int(n) for n in parameter.ty.shape]
-            outputs.append(np.full(shape, np.nan, _numpy(str(parameter.ty.dtype))))
+            outputs.append(np.full(shape, np.nan, numpy_of(str(parameter.ty.dtype))))
             arguments[f"{parameter.name}_ptr"] = outputs[-1]
         self.launch(f"{name}_kernel", arguments | symbols)
         return outputs
@@ -154,7 +154,8 @@ def _margin(dtype: np.dtype) -> float | int:
     return 1 if dtype.kind in "biu" else float("nan")
 
 
-def _numpy(dtype: str) -> np.dtype:
+def numpy_of(dtype: str) -> np.dtype:
+    """NumPy's type of an element type's name."""
     return numpy_dtype(DType(dtype))
 
 

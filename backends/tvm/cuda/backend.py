@@ -13,7 +13,7 @@ from importlib.metadata import version
 
 from tfgraph.backends.base import Built, CompilingBackend, Executable, Target, Weights
 from tfgraph.backends.tvm.callers import describe
-from tfgraph.backends.tvm.cuda.arch import default_arch, detect_gpu, parse_arch
+from tfgraph.backends.tvm.cuda.arch import check_float, default_arch, detect_gpu, parse_arch
 from tfgraph.backends.tvm.cuda.emit import emit_cuda
 from tfgraph.backends.tvm.cuda.kernels import CudaKernels
 from tfgraph.backends.tvm.emitters import lower
@@ -40,6 +40,8 @@ class CudaBackend(CompilingBackend):
     ) -> Built:
         """`kernels.cu`, the launches of its kernels, and host objects."""
         arch = parse_arch(self.settle(target).arch or "")
+        for value in graph.values():
+            check_float(value.type.dtype.value, arch)
         lowered = lower(graph, weights, CudaKernels())
         comments = {name: describe(nodes) for name, nodes in lowered.calls.items()}
         code = emit_cuda(lowered.module, arch, comments)
