@@ -185,8 +185,6 @@ def test_random_calls(op: str) -> None:
 
 def test_cuda_kernels(tmp_path: Path) -> None:
     """The same calls, emitted as CUDA C and run on the CPU."""
-    constants = '#define CUDART_INF_F __builtin_inff()\n#define CUDART_NAN_F __builtin_nanf("")\n'
-    (tmp_path / "math_constants.h").write_text(constants, encoding="utf-8")  # as CUDA has it
     cuda = CudaOnCpu({n: cuda_kernel(s.graph.nodes[0]) for n, s in samples().items()}, tmp_path)
     for name, sample in samples().items():
         case = Case(sample.graph)

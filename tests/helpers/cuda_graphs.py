@@ -40,20 +40,20 @@ class CudaGraphs:
     ) -> None:
         given = weights or {}
         self.lowered = {n: lower(g, given.get(n, {}), CudaKernels()) for n, g in graphs.items()}
-        self._functions = {
+        self.functions = {
             f"{name}_{item.name_hint}": function
             for name, lowered in self.lowered.items()
             for item, function in lowered.module.functions_items()
             if not isinstance(function, relax.Function)
         }
-        self.cuda = CudaOnCpu(self._functions, directory)
+        self.cuda = CudaOnCpu(self.functions, directory)
 
     def __call__(self, name: str, inputs: Arrays, sizes: Mapping[str, int]) -> Arrays:
         """The outputs by name."""
         lowered = self.lowered[name]
         main = lowered.module["main"]
         known: dict[Any, Any] = {}
-        weights = [w.make() for w in lowered.main.weights]
+        weights = [np.array(w.make()).reshape(w.shape) for w in lowered.main.weights]
         given = [inputs[i.value.name] for i in lowered.main.graph.inputs]
         scalars = [sizes[s] for s in lowered.main.scalars]
         known.update(zip(main.params, [*given, *scalars, *weights], strict=True))
@@ -92,7 +92,7 @@ class CudaGraphs:
         """Launch all kernels of a PrimFunc on its parameters."""
         arrays: dict[str, Any] = {}
         symbols: dict[str, Any] = {}
-        for parameter, value in zip(self._functions[name].params, values, strict=True):
+        for parameter, value in zip(self.functions[name].params, values, strict=True):
             if isinstance(value, int):
                 symbols[str(parameter.name)] = value
                 continue

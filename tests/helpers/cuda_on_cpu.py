@@ -29,6 +29,9 @@ from tfgraph.ops.floats import numpy_dtype
 HEADER = Path(__file__).parent / "cuda_host.h"
 MARGIN = 1024  # elements on each side of an array
 
+_CONSTANTS = '#define CUDART_INF_F __builtin_inff()\n#define CUDART_NAN_F __builtin_nanf("")\n'
+"""What CUDA's header has of its own."""
+
 _C_TYPES = {
     "float32": "float",
     "float16": "half",
@@ -181,6 +184,7 @@ def _build(text: str, directory: Path) -> Path:
     if not library.exists():
         for header in ("cuda.h", "cuda_fp16.h", "cuda_bf16.h"):  # cuda_host.h stands in
             (directory / header).touch()
+        (directory / "math_constants.h").write_text(_CONSTANTS, encoding="utf-8")
         source = directory / f"{digest}.cpp"
         source.write_text(text, encoding="utf-8")
         command = [require_host_compiler(), "-std=c++17", "-O1", "-fPIC", "-shared", "-w"]

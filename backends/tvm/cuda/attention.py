@@ -153,6 +153,20 @@ def _capped(score: Any, softcap: float | None) -> Any:
     return score if softcap is None else f32(softcap) * tirx.tanh(score / f32(softcap))
 
 
+def weights_depth(keys: int, tiles: Tiles, further: float) -> float:
+    """How many roundings a weight passes through when the weights are added up: in its thread, over
+    the lanes, and for each further tile `further` for the factor and one for the sum."""
+    count = -(-keys // tiles.columns)
+    lanes = LANES.bit_length() - 1
+    return tiles.columns_per_thread - 1 + lanes + (count - 1) * (1 + further)
+
+
+def values_depth(keys: int, tiles: Tiles, further: float) -> float:
+    """How many roundings a weighted value passes through: one after another, and for each further
+    tile `further` for the factor."""
+    return keys + (-(-keys // tiles.columns) - 1) * further
+
+
 class _Work:
     """A tile of query rows of one head: its state, and the steps that build it up."""
 

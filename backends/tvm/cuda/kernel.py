@@ -261,6 +261,11 @@ def reduce_lanes(buffer: Any, index: int, combine: Callable[[Any, Any], Any], wi
         step //= 2
 
 
+def reduction_depth(threads: int) -> int:
+    """How many additions a number passes through in a `BlockReduction`."""
+    return WARP_SIZE.bit_length() - 1 + threads // WARP_SIZE - 1
+
+
 class BlockReduction:
     """Sums and maxima over all threads of a block: shuffles in each warp, then shared memory.
 

@@ -26,11 +26,29 @@ from tfgraph.backends.tvm.cuda.kernel import (
     loop,
     pick,
     product,
+    reduction_depth,
     store,
     when,
 )
 
 _VALUES_PER_THREAD = 8
+
+STEPS = {"div": 2}
+"""Roundings beyond the formula's: the inverse of the root and the product with it."""
+
+
+def threads_of(width: int) -> int:
+    """The threads of the block that takes a row."""
+    threads = 128
+    while threads < 1024 and width > threads * _VALUES_PER_THREAD:
+        threads *= 2
+    return threads
+
+
+def depth(width: int) -> int:
+    """How many additions an element passes through: those of its thread, then over the block."""
+    threads = threads_of(width)
+    return -(-width // threads) - 1 + reduction_depth(threads)
 
 
 def layer_norm(
@@ -134,9 +152,7 @@ class _Row:
         self.wide = {name: k.buffer(name, (*dims, width), dtype) for name in before}
         self.vectors = {name: k.buffer(name, (width,), dtype) for name in vectors}
         self.wide |= {name: k.buffer(name, (*dims, width), dtype) for name in after}
-        self.threads = 128
-        while self.threads < 1024 and width > self.threads * _VALUES_PER_THREAD:
-            self.threads *= 2
+        self.threads = threads_of(width)
         self.per_thread = -(-width // self.threads)
 
     @contextmanager

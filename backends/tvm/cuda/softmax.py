@@ -25,11 +25,17 @@ from tfgraph.backends.tvm.cuda.kernel import (
     loop,
     pick,
     product,
+    reduction_depth,
     store,
     when,
 )
 
 THREADS = 128
+
+
+def depth(width: int) -> int:
+    """How many additions a weight passes through: those of its thread, then over the block."""
+    return -(-width // THREADS) - 1 + reduction_depth(THREADS)
 
 
 def softmax(
