@@ -21,7 +21,7 @@ from tfgraph.ops.widen import fresh
 if TYPE_CHECKING:
     from tfgraph.ir import Attr, Operand
 
-_MOVES = ("slice", "reshape", "transpose", "broadcast_to", "full")
+_MOVES = ("cast", "full", "slice", "reshape", "transpose", "broadcast_to")
 _READS_ROWS = ("embedding", "take", "take_at")
 
 
@@ -126,18 +126,22 @@ def _is_cast(node: Node) -> bool:
 
 def _floats_of_data(graph: Graph) -> set[Value]:
     """The floats that inputs and parameters are, and all that is computed from them; and what only
-    moves, casts or fills floats for those."""
+    casts, fills or moves floats for those."""
     kept = _angles(graph)
     given = [*(i.value for i in graph.inputs), *(p.value for p in graph.params)]
     data = {v for v in given if v.type.dtype.is_float and v not in kept}
     for node in graph.nodes:
         if not data.isdisjoint(node.inputs):
             data.update(v for v in node.outputs if v.type.dtype.is_float)
+
+    def reads_data(node: Node) -> bool:
+        return not data.isdisjoint((*node.inputs, *node.outputs))
+
     for node in reversed(graph.nodes):
-        if node.op in _MOVES or _is_cast(node):
-            users = graph.users.get(node.outputs[0], ())
-            if users and all(not data.isdisjoint((*u.inputs, *u.outputs)) for u in users):
-                data.update(v for v in node.outputs if v.type.dtype.is_float)
+        users = graph.users.get(node.outputs[0], ())
+        read = users or node.outputs[0] in graph.output_values
+        if node.op in _MOVES and read and all(map(reads_data, users)):
+            data.update(v for v in node.outputs if v.type.dtype.is_float)
     return data
 
 
