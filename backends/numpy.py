@@ -178,4 +178,4 @@ class NumpyBackend(Backend):
 
     def rounding(self, node: Node, target: Target) -> Rounding:
         """A whole op in float64, rounded once."""
-        return Rounding(in_float64=True)
+        return Rounding(arithmetic="float64")

@@ -49,7 +49,8 @@ class Rounding:
 
     `matmul`, `weighted_sum`: the depth of a product's sum; `along`, `across`: of a sum along the
     last axis and along another. `steps`: how many roundings a primitive stands for, 1 if it is not
-    named. `flush`: results below it may become 0. `in_float64`: computed so, and rounded once.
+    named. `flush`: results below it may become 0. `arithmetic`: the dtype in which it computes,
+    where that is another than the graph's, to which it rounds once at the end.
     """
 
     matmul: Depth = one_by_one
@@ -59,7 +60,7 @@ class Rounding:
     functions: Mapping[str, Accuracy] = field(default_factory=dict[str, Accuracy])
     steps: Mapping[str, int] = field(default_factory=dict[str, int])
     flush: float = 0.0
-    in_float64: bool = False
+    arithmetic: str | None = None
 
     def accuracy(self, function: str) -> Accuracy:
         """That of a function."""

@@ -281,9 +281,11 @@ class Dense(Broadcast, Mask):
 class DenseBias(Broadcast, Bias):
     """bias[batch | 0, head | 0, i | 0, j]."""
 
+    dtype: str = "float32"
+
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("bias", self.shape, "float32"),)
+        return (Parameter("bias", self.shape, self.dtype),)
 
 
 @dataclass(frozen=True)
@@ -291,10 +293,11 @@ class Alibi(Bias):
     """-slopes[head] * (i + offset - j). Press et al., arXiv 2108.12409."""
 
     offset: Offset = 0
+    dtype: str = "float32"
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        return (Parameter("slopes", ("heads",), "float32"),)
+        return (Parameter("slopes", ("heads",), self.dtype),)
 
 
 @dataclass(frozen=True)

@@ -67,27 +67,28 @@ def lower(
     return module.finish(main, others)
 
 
-def _float32(graph: Graph, node: Node) -> bool:
-    return all(v.type.dtype == DType.float32 for v in (*node.inputs, *node.outputs))
+def _one_float(graph: Graph, node: Node) -> bool:
+    dtype = node.outputs[0].type.dtype
+    return dtype.is_float and all(v.type.dtype == dtype for v in (*node.inputs, *node.outputs))
 
 
 def _const_width(graph: Graph, node: Node) -> bool:
-    return _float32(graph, node) and node.inputs[0].type.shape[-1].is_const
+    return _one_float(graph, node) and node.inputs[0].type.shape[-1].is_const
 
 
 def _has_weight(graph: Graph, node: Node) -> bool:
-    return _float32(graph, node) and node.inputs[1] in graph.weight_values
+    return _one_float(graph, node) and node.inputs[1] in graph.weight_values
 
 
 def linear_shape(node: Node) -> LinearShape:
     """What the GEMM of one of `LINEARS` computes."""
     k, n = (int(d) for d in node.inputs[1].type.shape)
     activation: str | None = node.attrs.get("activation")  # type: ignore[assignment]
-    gate = node.op == "gated_linear"
-    return LinearShape(k, n, len(node.inputs) == 3 + gate, activation, gate)
+    gate, dtype = node.op == "gated_linear", node.output.type.dtype.value
+    return LinearShape(k, n, len(node.inputs) == 3 + gate, activation, gate, dtype)
 
 
-@emitter(*LINEARS, when=_has_weight)
+@emitter(*LINEARS, when=_has_weight, floats=True)
 def linear(low: Lowering, node: Node) -> None:
     """The packed GEMM, with bias, activation and gate as its epilogue."""
     shape = linear_shape(node)
@@ -97,13 +98,13 @@ def linear(low: Lowering, node: Node) -> None:
     gate, bias = (rest[:1], rest[1:]) if shape.gate else ([], rest)
     table = tied_table(low.graph, weight)
     packed = (
-        low.weight(weight, *low.kernels.packed(shape.k, shape.n), low.kernels.pack)
+        low.weight(weight, *low.kernels.packed(shape.k, shape.n, shape.dtype), low.kernels.pack)
         if table is None
         else tied_weight(low, table)
     )
     arguments = [low.rows(x), packed, *map(low.value, bias), *map(low.rows, gate)]
     rows = product(x.type.shape[:-1])
-    (y,) = low.call(kernel, arguments, [tensor("f32", rows, shape.n)])
+    (y,) = low.call(kernel, arguments, [tensor(shape.dtype, rows, shape.n)])
     low.put_rows(node.output, y)
 
 
@@ -118,42 +119,45 @@ def tied_table(graph: Graph, weight: Value) -> Value | None:
 def tied_weight(low: Lowering, table: Value) -> Any:
     """The transpose of a parameter [n, k] as `linear` reads it."""
     n, k = (int(d) for d in table.type.shape)
-    layout, shape = low.kernels.packed(k, n)
+    layout, shape = low.kernels.packed(k, n, table.type.dtype.value)
     if layout == "columns" and shape == (n, k):
         return low.weight(table)
     pack = low.kernels.pack
     return low.weight(table, f"transposed-{layout}", shape, lambda array: pack(array.T))
 
 
-@emitter("matmul", "weighted_sum", when=_float32)
+@emitter("matmul", "weighted_sum", when=_one_float, floats=True)
 def matmul(low: Lowering, node: Node) -> None:
     """A product of two activations."""
     a, b = node.inputs
     shapes, skip_zeros = [_shape(a.type), _shape(b.type)], node.op == "weighted_sum"
+    dtype = a.type.dtype.value
     kernel = low.kernel(
-        (node.op, *shapes), lambda: low.kernels.matmul(*shapes, skip_zeros=skip_zeros), node.op
+        (node.op, *shapes, dtype),
+        lambda: low.kernels.matmul(*shapes, skip_zeros=skip_zeros, dtype=dtype),
+        node.op,
     )
     low.put(node.output, low.call(kernel, [low.value(a), low.value(b)], [node.output.type])[0])
 
 
-@emitter("layer_norm", "rms_norm", target="cpu", when=_float32)
-@emitter("layer_norm", "rms_norm", when=_const_width)
+@emitter("layer_norm", "rms_norm", target="cpu", when=_one_float, floats=True)
+@emitter("layer_norm", "rms_norm", when=_const_width, floats=True)
 def one_norm(low: Lowering, node: Node) -> None:
     """A norm of rows."""
     scale, bias = (*node.operands[1:], None, None)[:2]
     _emit_norm(low, node, node.operands[0], None, scale, bias, None, False)
 
 
-@emitter("add_layer_norm", target="cpu", when=_float32)
-@emitter("add_layer_norm", when=_const_width)
+@emitter("add_layer_norm", target="cpu", when=_one_float, floats=True)
+@emitter("add_layer_norm", when=_const_width, floats=True)
 def add_layer_norm(low: Lowering, node: Node) -> None:
     """An add and the layer norm of its sum."""
     a, b, scale, bias, shift = (*node.operands, None, None, None)[:5]
     _emit_norm(low, node, a, b, scale, bias, shift, bool(node.attrs["keep_sum"]))
 
 
-@emitter("add_rms_norm", target="cpu", when=_float32)
-@emitter("add_rms_norm", when=_const_width)
+@emitter("add_rms_norm", target="cpu", when=_one_float, floats=True)
+@emitter("add_rms_norm", when=_const_width, floats=True)
 def add_rms_norm(low: Lowering, node: Node) -> None:
     """An add and the RMS norm of its sum."""
     a, b, scale, shift = (*node.operands, None, None)[:4]
@@ -180,11 +184,12 @@ def _emit_norm(
         scale=scale is not None,
         bias=bias is not None,
         keep_sum=keep_sum,
+        dtype=a.type.dtype.value,
     )
     kernel = low.kernel(shape, lambda: low.kernels.norm(node.op, shape), node.op)
     arguments = [low.rows(v) for v in (a, b) if v is not None]
     arguments += [low.value(v) for v in (scale, bias, shift) if v is not None]
-    rows = tensor("f32", product(a.type.shape[:-1]), width)
+    rows = tensor(shape.dtype, product(a.type.shape[:-1]), width)
     results = low.call(kernel, arguments, [rows] * len(node.outputs))
     for value, var in zip(node.outputs, results, strict=True):
         low.put_rows(value, var)
@@ -192,17 +197,19 @@ def _emit_norm(
 
 def _last_axis(graph: Graph, node: Node) -> bool:
     last = node.inputs[0].type.rank - 1
-    return _float32(graph, node) and node.attrs["axis"] in (-1, last)
+    return _one_float(graph, node) and node.attrs["axis"] in (-1, last)
 
 
-@emitter("softmax", when=_last_axis)
+@emitter("softmax", when=_last_axis, floats=True)
 def softmax(low: Lowering, node: Node) -> None:
     """A softmax over the last axis."""
     (x,) = node.inputs
     width = x.type.shape[-1]
-    known = int(width) if width.is_const else None
-    kernel = low.kernel(("softmax", known), lambda: low.kernels.softmax(known), "softmax")
-    rows = tensor("f32", product(x.type.shape[:-1]), width)
+    known, dtype = int(width) if width.is_const else None, x.type.dtype.value
+    kernel = low.kernel(
+        ("softmax", known, dtype), lambda: low.kernels.softmax(known, dtype), "softmax"
+    )
+    rows = tensor(dtype, product(x.type.shape[:-1]), width)
     low.put_rows(node.output, low.call(kernel, [low.rows(x)], [rows])[0])
 
 
@@ -235,7 +242,7 @@ def _is_window(graph: Graph, value: Value) -> bool:
 def _reads_windows(graph: Graph, user: Node, value: Value) -> bool:
     """Whether the kernel of a node reads this operand as columns of something wider."""
     if user.op == "rotary":
-        return _float32(graph, user) and value not in user.inputs[1:]
+        return _one_float(graph, user) and value not in user.inputs[1:]
     if user.op == "cache_append":
         return user.inputs[0] != value
     return user.op == "attention" and not _attention_misfit(user)
@@ -262,8 +269,6 @@ def _attention_fits(graph: Graph, node: Node) -> bool:
 def _attention_misfit(node: Node) -> str:
     """Why the attention kernel cannot run a node; "" if it can."""
     q, k, v = node.inputs[:3]
-    if other := [x for x in (q, k, v) if x.type.dtype != DType.float32]:
-        return f"the kernel takes float32, not {other[0].type.dtype.value}"
     heads, kv_heads = int(node.attrs["heads"]), int(node.attrs["kv_heads"])  # type: ignore[arg-type]
     widths = q.type.shape[-1], v.type.shape[-1]
     if not all(width.is_const for width in widths):
@@ -287,7 +292,7 @@ def _mask_fits(part: Mask, keys: Dim) -> bool:
     return 1 <= type_.rank <= 4 and type_.shape[-1] == keys
 
 
-@emitter("attention", when=_attention_fits)
+@emitter("attention", when=_attention_fits, floats=True)
 def attention(low: Lowering, node: Node) -> None:
     """The flash kernel. Q, K and V may be windows of one merged result."""
     q, k, v = (place(low, x) for x in node.inputs[:3])
@@ -303,6 +308,7 @@ def attention(low: Lowering, node: Node) -> None:
         q_offset=q[2],
         k_offset=k[2],
         v_offset=v[2],
+        dtype=node.output.type.dtype.value,
     )
     mask = next((o for o in node.operands if isinstance(o, Mask)), None)
     lengths = node.inputs[0].type.shape[1], node.inputs[1].type.shape[1]
@@ -380,13 +386,13 @@ def _plan(
                 arrays.append(var)
             case masks.Bias():
                 axes, var = _broadcast_axes(low, part.values)
-                biases.append(kinds.DenseBias(*axes))
+                biases.append(kinds.DenseBias(*axes, part.values.type.dtype.value))
                 bias_arrays.append(var)
             case masks.Relative():
                 biases.append(kinds.ByDistance())
                 bias_arrays.append(_by_distance(low, part, queries, keys))
             case masks.Alibi():
-                biases.append(kinds.Alibi(offset(part.offset)))
+                biases.append(kinds.Alibi(offset(part.offset), part.slopes.type.dtype.value))
                 bias_arrays.append(low.value(part.slopes))
             case _:
                 raise TfgraphError(f"the attention kernel does not know the mask {part}")

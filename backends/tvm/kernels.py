@@ -27,7 +27,7 @@ class AttentionShape:
     `heads` query heads of `width` numbers, of which each run of heads / kv_heads shares a key and
     value head; values have `value_width` numbers. `q_pitch`, `k_pitch` and `v_pitch` are the
     widths of the arrays that hold them, the offsets where in a row they start: so the three may be
-    windows of one array.
+    windows of one array. All are of `dtype`, as is the result.
     """
 
     heads: int
@@ -40,13 +40,14 @@ class AttentionShape:
     q_offset: int = 0
     k_offset: int = 0
     v_offset: int = 0
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
 class LinearShape:
     """What a GEMM computes: activation(x w + bias) * gate, those parts that are asked for.
 
-    The weight is [k, n]; the gate has the shape of the result.
+    The weight is [k, n]; the gate has the shape of the result. All are of `dtype`.
     """
 
     k: int
@@ -54,6 +55,7 @@ class LinearShape:
     bias: bool = False
     activation: str | None = None
     gate: bool = False
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class NormShape:
     x = a, plus a row `shift` if asked, plus b if `add`. `kind` "layer": (x - mean(x)) /
     sqrt(var(x) + eps), Ba et al. (arXiv 1607.06450); "rms": x / sqrt(mean(x^2) + eps), Zhang &
     Sennrich (arXiv 1910.07467). Then times a row `scale` and plus a row `bias`, if present. With
-    `keep_sum` x is the first result.
+    `keep_sum` x is the first result. All arrays are of `dtype`.
     """
 
     kind: str
@@ -74,10 +76,12 @@ class NormShape:
     scale: bool = True
     bias: bool = True
     keep_sum: bool = False
+    dtype: str = "float32"
 
 
 class Kernels(ABC):
-    """The kernels of one target. Shapes are numbers and names of symbols; equal names are equal."""
+    """The kernels of one target, of the float types that `lower.FLOATS` has for it. Shapes are
+    numbers and names of symbols; equal names are equal."""
 
     target: str
 
@@ -86,7 +90,7 @@ class Kernels(ABC):
         """A core op that has no kernel of its own."""
 
     @abstractmethod
-    def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
+    def packed(self, k: int, n: int, dtype: str = "float32") -> tuple[str, tuple[int, ...]]:
         """The name and shape of the layout in which `linear` reads a weight [k, n]."""
 
     @abstractmethod
@@ -100,10 +104,15 @@ class Kernels(ABC):
 
     @abstractmethod
     def matmul(
-        self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
+        self,
+        a: Sequence[int | str],
+        b: Sequence[int | str],
+        *,
+        skip_zeros: bool,
+        dtype: str = "float32",
     ) -> PrimFunc:
-        """The product of two activations of these shapes: a, b, the result. With `skip_zeros` a 0
-        in `a` takes nothing from what it meets in `b`, be that NaN or infinite."""
+        """The product of two activations of these shapes and that type: a, b, the result. With
+        `skip_zeros` a 0 in `a` takes nothing from what it meets in `b`, be that NaN or infinite."""
 
     @abstractmethod
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
@@ -111,7 +120,7 @@ class Kernels(ABC):
         then the results."""
 
     @abstractmethod
-    def softmax(self, width: int | None) -> PrimFunc:
+    def softmax(self, width: int | None, dtype: str = "float32") -> PrimFunc:
         """A softmax of rows (m, width): x, the result. None: a symbolic width."""
 
     @abstractmethod

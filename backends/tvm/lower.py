@@ -16,13 +16,14 @@ from tvm import ir, relax, tirx
 
 from tfgraph.backends.base import CompiledWeight
 from tfgraph.backends.memory import refuse_absurd_constant
-from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
+from tfgraph.backends.tvm.generic import FLOATS, SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, Graph, Node, Output, TensorType, Value, map_operand, product
+from tfgraph.ir import Dim, DType, Graph, Node, Output, TensorType, Value, map_operand, product
 from tfgraph.ops import FloatArray, expand
 from tfgraph.ops.evaluate import Unexpandable, run_node
+from tfgraph.ops.widen import computes_narrow, in_float32
 from tfgraph.passes import Declined, NoMatch
 
 NDArray = np.ndarray[Any, Any]
@@ -30,21 +31,23 @@ Var = Any  # relax.Var
 Emitter = Callable[["Lowering", Node], None]
 
 
-_EMITTERS: dict[tuple[str | None, str], tuple[Emitter, Callable[[Graph, Node], bool]]] = {}
+_EMITTERS: dict[tuple[str | None, str], tuple[Emitter, Callable[[Graph, Node], bool], bool]] = {}
 
 
 def emitter(
     *ops: str,
     target: str | None = None,
     when: Callable[[Graph, Node], bool] = lambda graph, node: True,
+    floats: bool = False,
 ) -> Callable[[Emitter], Emitter]:
     """Decorator: the function emits these ops, for one target or for all; `when` may turn a node
     down, with a reason that the user reads if it raises NoMatch. A target's own emitter comes
-    before one for all."""
+    before one for all. With `floats` it takes the float types that the target's kernels have, and
+    no others."""
 
     def add(function: Emitter) -> Emitter:
         for op in ops:
-            _EMITTERS[target, op] = (function, when)
+            _EMITTERS[target, op] = (function, when, floats)
         return function
 
     return add
@@ -61,15 +64,21 @@ def _choose(target: str, graph: Graph, node: Node) -> Emitter | str:
     reason = f"{target} has no kernel for it"
     for key in ((target, node.op), (None, node.op)):
         if key in _EMITTERS:
-            function, when = _EMITTERS[key]
+            function, when, floats = _EMITTERS[key]
             try:
-                if when(graph, node):
+                if (not floats or has_kernels(target, node)) and when(graph, node):
                     return function
                 types = ", ".join(str(v.type) for v in node.inputs)
                 reason = f"its kernel does not take {types}"
             except NoMatch as no:
                 reason = str(no)
     return reason
+
+
+def has_kernels(target: str, node: Node) -> bool:
+    """Whether the target's kernels take the floats of a node."""
+    dtypes = {v.type.dtype for v in (*node.inputs, *node.outputs) if v.type.dtype.is_float}
+    return dtypes <= set(FLOATS.get(target, (DType.float32,)))
 
 
 class Lowering:
@@ -292,8 +301,8 @@ def _ended(builder: Any) -> Generator[None]:
 
 
 def resolve(graph: Graph, target: str) -> tuple[Graph, tuple[Declined, ...]]:
-    """Expand ops that the target has no emitter for, and say which. Raises TfgraphError for one
-    that nothing runs, which says where to register an emitter."""
+    """Expand ops that the target has no emitter for, those of floats of 16 bits in float32, and say
+    which. Raises TfgraphError for one that nothing runs, which says where to register one."""
     notes: list[Declined] = []
 
     def missing(node: Node) -> bool:
@@ -305,18 +314,26 @@ def resolve(graph: Graph, target: str) -> tuple[Graph, tuple[Declined, ...]]:
         absent = [n for n in graph.nodes if missing(n)]
         if not absent:
             return graph, tuple(notes)
-        try:
-            expanded = expand(graph, missing)
-        except Unexpandable as error:
-            raise _no_emitter(error.node, target, error.reason) from error
-        for node in absent:
+        wide = [n for n in absent if computes_narrow(n) and has_kernels(target, n)]
+        how = "runs in f32" if wide else "runs as its parts"
+        for node in wide or absent:
             at = f"{', '.join(map(str, node.outputs))} = {node.op}"
-            reason = f"{_choose(target, graph, node)}: runs as its parts"
+            reason = f"{_choose(target, graph, node)}: {how}"
             notes.append(Declined(node.op, at, reason, node.location))
-            same = next((n for n in expanded.nodes if n.outputs == node.outputs), None)
-            if same is not None and same.op == node.op:
-                raise _no_emitter(node, target)
-        graph = expanded
+        graph = in_float32(graph, wide) if wide else _expanded(graph, target, absent)
+
+
+def _expanded(graph: Graph, target: str, absent: Sequence[Node]) -> Graph:
+    """The graph with the parts of these nodes in place of them."""
+    try:
+        expanded = expand(graph, lambda node: node in absent)
+    except Unexpandable as error:
+        raise _no_emitter(error.node, target, error.reason) from error
+    for node in absent:
+        same = next((n for n in expanded.nodes if n.outputs == node.outputs), None)
+        if same is not None and same.op == node.op:
+            raise _no_emitter(node, target)
+    return expanded
 
 
 def _no_emitter(node: Node, target: str, reason: str = "") -> TfgraphError:

@@ -75,19 +75,17 @@ class CudaOnCpu:
         outputs = []
         for parameter in self._functions[name].params[len(inputs) :]:
             shape = [symbols[str(n)] if str(n) in symbols else int(n) for n in parameter.ty.shape]
-            outputs.append(np.full(shape, np.nan, _dtype(str(parameter.ty.dtype))))
+            outputs.append(np.full(shape, np.nan, numpy_of(str(parameter.ty.dtype))))
             arguments[f"{parameter.name}_ptr"] = outputs[-1]
-        self.launch(variant or self._chosen(name, symbols), arguments | symbols)
+        for kernel in [variant] if variant else self.chosen(name, symbols):
+            self.launch(kernel, arguments | symbols)
         return outputs
 
-    def _chosen(self, name: str, symbols: Mapping[str, int]) -> str:
-        variants = self.variants(name)
-        holds = (
-            variant
-            for variant in variants
-            if not (when := self.kernels[variant].when) or _value(when, symbols)
-        )
-        return next(holds)
+    def chosen(self, name: str, symbols: Mapping[str, int]) -> list[str]:
+        """The kernels that the host of a function launches at these sizes."""
+        conditions = {variant: self.kernels[variant].when for variant in self.variants(name)}
+        told = next((c for c in conditions.values() if c and _value(c, symbols)), "")
+        return [variant for variant, condition in conditions.items() if condition == told]
 
     def launch(self, name: str, arguments: Mapping[str, np.ndarray | int]) -> None:
         """Launch one kernel on arguments by name, arrays by name and `_ptr`, which are changed in
@@ -131,7 +129,7 @@ class CudaOnCpu:
                 value = arguments[parameter]
                 assert isinstance(value, int)
                 symbols[parameter] = value
-                given.append(_dtype(kind).type(value))
+                given.append(numpy_of(kind).type(value))
             names.append(parameter)
         return names, given, symbols
 
@@ -140,5 +138,6 @@ def _value(text: str, symbols: Mapping[str, int]) -> int:
     return int(eval(text, {"min": min, "max": max}, dict(symbols)))
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def numpy_of(name: str) -> np.dtype[Any]:
+    """NumPy's type of that name, bfloat16 too."""
     return np.dtype(ml_dtypes.bfloat16) if name == "bfloat16" else np.dtype(name)

@@ -26,6 +26,10 @@ TRANSFORMERS = 2e-5
 """Of any element of a checkpoint's outputs, against those that transformers computes in float32:
 what the project promises. Absolute, as hidden states are of size 1."""
 
+NARROW_ROUNDINGS = 24
+"""Of outputs that a small model of a few layers computes in floats of 16 bits, against those in
+float32: how many roundings of the largest of them."""
+
 GELU = 4e-6
 """Of the GELU in benchmarks/numpy_bert.py, a fitted polynomial: as it says itself. Absolute."""
 

@@ -97,7 +97,7 @@ def test_a_set_of_roundings_moves_a_result_as_its_operands_do(name: str) -> None
     a, b, ea, eb = operands()
     noise, rng = Noise(0), np.random.default_rng(1)
     signs = rng.choice([-1e-3, 1e-3], (2, noise.draws, *SHAPE))
-    hardly = Rounding(in_float64=True)  # so that its own roundings are nothing
+    hardly = Rounding(arithmetic="float64")  # so that its own roundings are nothing
     tangents = signs[0] * ea, signs[1] * eb
     given = [Dual(x, F32, noise, t, rounding=hardly) for x, t in zip((a, b), tangents, strict=True)]
     made = (MOVEMENTS | ARITHMETIC)[name](*given, lambda x: Dual(x, DType(str(x.dtype)), noise))
@@ -143,7 +143,7 @@ def test_what_an_unsure_index_reads_is_unsure() -> None:
 def test_two_that_round_once_may_be_a_unit_apart() -> None:
     """A kernel in float64, and the reference: where float64 is next to the middle."""
     x = np.linspace(1, 2, 7)
-    given = Bounded(x, F32, rounding=Rounding(in_float64=True))
+    given = Bounded(x, F32, rounding=Rounding(arithmetic="float64"))
     made: Any = given.apply(find_op("tanh"), [given], {})
     unit = np.spacing(np.tanh(x).astype(np.float32)).astype(np.float64)
     assert (made.errors >= unit).all()

@@ -22,7 +22,7 @@ from tfgraph.api.feeds import feed
 from tfgraph.api.side import Side, open_side, reference_values
 from tfgraph.backends.base import Target, Weights
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Graph, Value
+from tfgraph.ir import DType, Graph, Value
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,7 @@ def compare(
     weights: Weights | None = None,
     dims: Mapping[str, int] | None = None,
     passes: str | None = None,
+    dtype: str | DType | None = None,
     seed: int = 0,
     threads: int | None = None,
     artifact: str | Path | None = None,
@@ -48,7 +49,8 @@ def compare(
 ) -> Comparison:
     """Run two backends on the same inputs and compare outputs, and what they compute in between.
     `source` and `weights` are what `compile` takes; `onnxruntime` and `onnx-reference` are backends
-    too, which run the exported graph, or the very file that an ONNX model was read from.
+    too, which run the exported graph, or the very file that an ONNX model was read from; with a
+    `dtype`, see `compile`, the exported graph.
 
     Inputs left out are made by the graph's generators, at sizes that agree with the given inputs
     and `dims`, else at the symbols' examples. The first backend is the reference of the bounds.
@@ -57,14 +59,14 @@ def compare(
     """
     if len(backends) != 2:
         raise TfgraphError(f"compare takes two backends, got {len(backends)}")
-    fed = feed(source, weights, inputs, dims, seed)
+    fed = feed(source, weights, inputs, dims, seed, dtype, passes)
     opened, arrays, feeds, sizes = fed.opened, fed.weights, fed.feeds, fed.sizes
     graph = opened.graph
     with ExitStack() as stack:
 
         def side(name: str, file: str | Path | None) -> Side:
             target = Target(name, threads=threads)
-            opening = open_side(opened, arrays, target, passes, feeds, sizes, file)
+            opening = open_side(opened, arrays, target, fed.passes, feeds, sizes, file)
             opened_side = stack.enter_context(opening)
             _ = opened_side.outputs  # the reference's errors come first: they tell the most
             return opened_side

@@ -1,6 +1,6 @@
 """Compile a graph: run the passes, build with a backend, write the artifact, verify it.
 
-May import: source, fuse, verify, backends, passes, weights, ir, errors.
+May import: source, dtype, fuse, verify, backends, passes, weights, ir, errors.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.api.dtype import in_dtype
 from tfgraph.api.fuse import AfterPass, fuse
 from tfgraph.api.remembered import remembered
 from tfgraph.api.source import Opened, open_source
@@ -33,7 +35,8 @@ from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.staging import Staging
 from tfgraph.cache import Cache, using
 from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
-from tfgraph.ir import Graph
+from tfgraph.ir import DType, Graph
+from tfgraph.ir import dtype as dtype_of
 from tfgraph.passes import PassReport, Tap
 from tfgraph.passes.proof import Proof
 from tfgraph.runtime.cores import check_threads
@@ -103,6 +106,7 @@ def compile(
     output: str | Path | None = None,
     weights: Weights | None = None,
     passes: str | None = None,
+    dtype: str | DType | None = None,
     tap: str | Sequence[str] = (),
     threads: int | None = None,
 ) -> Executable:
@@ -111,19 +115,23 @@ def compile(
     `source` is a Graph, a Model, or the path of one (`model.yaml`, `file.py:name`, `graph.tfg`);
     the target is that of the model, or the CPU, unless given. With `output` a verified artifact is
     written there, which `load` reads again. `weights` are arrays by parameter name, all of them and
-    no others, of the parameters' shapes and dtypes; without, they are the model's, or seeded.
+    no others, of the parameters' shapes and dtypes; without, they are the model's, or seeded. With
+    a `dtype`, float32, float16 or bfloat16, the model's floats become of that type, inputs, outputs
+    and weights too, which are rounded once.
     `tap` are patterns of values that become further outputs, see `tfgraph.passes.find_taps`; the
     model's other functions have none. `threads` is that of `load`; the reference uses NumPy's.
     Raises TfgraphError for weights that do not fit, taps that name nothing and a graph that the
     target cannot run, MissingTool where this machine cannot, VerificationFailed.
     """
     opened = open_source(source, weights)
-    chosen, passes = opened.choose(target), passes or opened.passes
+    chosen = opened.choose(target)
     if check_threads(threads) is not None:
         chosen = replace(chosen, threads=threads)
     backend = find_backend(chosen.name)
     if output is not None:
-        return _written(opened, backend, chosen, Path(output), passes, tap)
+        return _written(opened, backend, chosen, Path(output), passes, dtype, tap)
+    typed = in_dtype(opened, dtype, passes)
+    opened, passes = typed.opened, typed.passes
     compiled = fuse(opened.graph, chosen, passes, tap=tap).compiled
     others = _functions(opened, backend)
     fused = {name: fuse(graph, chosen, passes).compiled for name, graph in others.items()}
@@ -168,7 +176,8 @@ def _written(
     backend: Backend,
     target: Target,
     output: Path,
-    passes: str,
+    passes: str | None,
+    dtype: str | DType | None,
     tap: str | Sequence[str],
 ) -> Executable:
     """The artifact at `output`, loaded."""
@@ -178,7 +187,7 @@ def _written(
         if reason is not None:
             hint = "tfgraph.build writes an artifact without running it"
             raise MissingTool(f"target '{target.name}' cannot run here: {reason}", hint=hint)
-    _build(opened, target, output, passes=passes, tap=tap)
+    _build(opened, target, output, passes=passes, dtype=dtype, tap=tap)
     return load(output, threads=target.threads)
 
 
@@ -189,6 +198,7 @@ def build(
     *,
     weights: Weights | None = None,
     passes: str | None = None,
+    dtype: str | DType | None = None,
     tap: str | Sequence[str] = (),
     check: bool = True,
     prove: bool = True,
@@ -199,7 +209,7 @@ def build(
     cache: Cache | None = None,
 ) -> CompileReport:
     """Compile a graph into an artifact directory (default `NAME.TARGET.tfgraph` here); `source`,
-    `target`, `weights` and `tap` are those of `compile`.
+    `target`, `weights`, `dtype` and `tap` are those of `compile`.
 
     The artifact appears whole, after it was verified against the reference, or not at all. Raises
     VerificationFailed; with `keep_failed` the artifact is then kept under `NAME.failed.tfgraph`.
@@ -215,6 +225,7 @@ def build(
             target,
             output,
             passes=passes,
+            dtype=dtype,
             tap=tap,
             check=check,
             prove=prove,
@@ -231,6 +242,7 @@ def _build(
     output: str | Path | None,
     *,
     passes: str | None,
+    dtype: str | DType | None,
     tap: str | Sequence[str],
     check: bool = True,
     prove: bool = True,
@@ -240,7 +252,7 @@ def _build(
     after: AfterPass | None = None,
 ) -> CompileReport:
     """See `build`."""
-    chosen, passes = opened.choose(target), passes or opened.passes
+    chosen = opened.choose(target)
     backend = find_backend(chosen.name)
     if not isinstance(backend, CompilingBackend):
         raise TfgraphError(
@@ -248,14 +260,17 @@ def _build(
         )
     target = backend.settle(chosen)
     final = Path(output or f"{opened.graph.name}.{target.name}{SUFFIX}")
+    command = _command(opened, target, passes or opened.passes, dtype, tap, origin)
+    progress("passes")
+    typed = in_dtype(opened, dtype, passes, after, prove)
+    opened, passes = typed.opened, typed.passes
     arrays, functions = _weights(opened), _functions(opened, backend)
     seeded = as_seeded(arrays)
     if seeded is not None:
         seeded.make_ahead()
     tokenizer = _tokenizer(opened)
-    progress("passes")
     main = fuse(opened.graph, target, passes, after, tap, prove)
-    graph, compiled, reports = main.graph, main.compiled, main.passes
+    graph, compiled, reports = main.graph, main.compiled, [*typed.reports, *main.passes]
     fused = {n: fuse(g, target, passes, prove=prove).compiled for n, g in functions.items()}
     with Staging(final) as staging:
         progress("compile")
@@ -272,7 +287,7 @@ def _build(
                 tokenizer=tokenizer,
                 generation=opened.generation,
                 no_generation=_no_generation(opened, backend),
-                command=_command(opened, target, passes, tap, origin),
+                command=command,
                 taps={t.output for t in main.taps if t.added},
             )
         progress("verify")
@@ -303,7 +318,7 @@ def _build(
         outcome,
         sha256,
         size,
-        main.proof,
+        _proof(typed.reports, main.proof),
         main.taps,
         main.tap_nodes,
     )
@@ -312,10 +327,17 @@ def _build(
     return report
 
 
+def _proof(reports: Sequence[PassReport], proof: Proof | None) -> Proof | None:
+    """That of the passes before a change of the type, too, which changes no meaning."""
+    found = [report.proof for report in reports if report.proof is not None]
+    return None if proof is None else reduce(Proof.and_then, found, proof)
+
+
 def _command(
     opened: Opened,
     target: Target,
     passes: str,
+    dtype: str | DType | None,
     tap: str | Sequence[str],
     origin: Sequence[str] | None,
 ) -> list[str] | None:
@@ -329,6 +351,7 @@ def _command(
         "--target": target.name,
         "--arch": target.arch,
         "--mcpu": target.mcpu,
+        "--dtype": None if dtype is None else dtype_of(dtype).value,
         "--passes": None if passes == opened.passes else passes,
     }
     given = [word for name, value in options.items() if value for word in (name, value)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.api.dtype import in_dtype
 from tfgraph.api.source import Opened, open_source
 from tfgraph.backends.base import Weights, constraints_of, input_ports, symbol_ranges
 from tfgraph.ops import verify
@@ -20,6 +21,7 @@ from tfgraph.weights import Seeded
 
 if TYPE_CHECKING:
     from tfgraph.api.source import Source
+    from tfgraph.ir import DType
 
 NDArray = np.ndarray[Any, Any]
 
@@ -32,6 +34,8 @@ class Fed:
     weights: Weights
     feeds: Mapping[str, NDArray]
     sizes: Mapping[str, int]
+    passes: str
+    """Those to run on the graph."""
 
 
 def feed(
@@ -40,11 +44,14 @@ def feed(
     inputs: Mapping[str, NDArray] | None,
     dims: Mapping[str, int] | None,
     seed: int,
+    dtype: str | DType | None = None,
+    passes: str | None = None,
 ) -> Fed:
-    """The model with the inputs that are given, and others by its generators, at sizes that agree
-    with these and `dims`, else at the symbols' examples. Raises
-    TfgraphError, also for a graph that is not valid."""
-    opened = open_source(source, weights)
+    """The model, in that type, with the inputs that are given, and others by its generators, at
+    sizes that agree with these and `dims`, else at the symbols' examples. Raises TfgraphError, also
+    for a graph that is not valid."""
+    typed = in_dtype(open_source(source, weights), dtype, passes)
+    opened = typed.opened
     graph = opened.graph
     verify(graph)
     arrays = Seeded(graph.params) if opened.weights is None else opened.weights
@@ -53,4 +60,4 @@ def feed(
     feeds, sizes = complete(
         input_ports(graph), symbols, constraints, inputs or {}, check_dims(dims, symbols), seed
     )
-    return Fed(opened, arrays, feeds, sizes)
+    return Fed(opened, arrays, feeds, sizes, typed.passes)

@@ -13,7 +13,7 @@ import numpy as np
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.runtime.arrays import as_array
 from tfgraph.runtime.inputs import check_bools
-from tfgraph.weights import Seeded, Weights
+from tfgraph.weights import Rounded, Seeded, Weights
 
 if TYPE_CHECKING:
     from tfgraph.ir import Graph, Param
@@ -67,7 +67,7 @@ class GivenWeights(Mapping[str, "NDArray"]):
                     hint="give all parameters, or no weights for seeded ones",
                 )
             )
-        if not isinstance(given, Seeded | Weights | GivenWeights):
+        if not isinstance(given, Seeded | Weights | Rounded | GivenWeights):
             for name in names:
                 if name in self._params:
                     try:

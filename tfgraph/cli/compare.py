@@ -12,6 +12,7 @@ import typer
 
 from tfgraph.cli.options import (
     DimOption,
+    DtypeOption,
     InputOption,
     InputsOption,
     InterveneOption,
@@ -23,7 +24,14 @@ from tfgraph.cli.options import (
     verb,
 )
 from tfgraph.cli.session import Session
-from tfgraph.cli.source import check_dtype, choose_passes, choose_target, is_artifact, read_source
+from tfgraph.cli.source import (
+    check_dtype,
+    choose_passes,
+    choose_target,
+    in_dtype,
+    is_artifact,
+    read_source,
+)
 from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
@@ -65,6 +73,7 @@ def compare(
         str | None,
         typer.Option(metavar="NAME", help="for two models: numpy, cpu [default: numpy]"),
     ] = None,
+    dtype: DtypeOption = None,
     passes: PassesOption = None,
     strict_masks: StrictMasksOption = False,
     threads: ThreadsOption = None,
@@ -90,6 +99,7 @@ def compare(
     alone = {
         "--strict-masks": strict,
         "--backends": backends,
+        "--dtype": dtype,
         "--passes": passes,
         "--artifact": artifact,
         "--bisect": bisect,
@@ -103,6 +113,11 @@ def compare(
         read = read.intervene(edits) if edits else read
         given = inputs, inputs_file
         passes = choose_passes(read, passes, strict_masks)
+        if dtype is not None:
+            for name in () if bisect is not None else _two(backends or "numpy,cpu"):
+                check_dtype(read, name, dtype)
+            read = in_dtype(read, dtype, passes)
+            passes = read.passes or passes
         if bisect is not None:
             return _bisect(session, read, bisect, backends, given, dim, seed, passes)
         pair = _two(backends or "numpy,cpu")

@@ -15,6 +15,7 @@ import typer
 
 from tfgraph.cache import Cache, default_cache
 from tfgraph.cli.options import (
+    DtypeOption,
     InterveneOption,
     ModelArgument,
     PassesOption,
@@ -64,6 +65,7 @@ def compile(
     mcpu: Annotated[
         str | None, typer.Option(metavar="CPU", help="LLVM's name of a CPU [default: this one]")
     ] = None,
+    dtype: DtypeOption = None,
     passes: PassesOption = None,
     strict_masks: StrictMasksOption = False,
     tap: Annotated[
@@ -104,7 +106,7 @@ def compile(
     edits = read_edits(intervene)
     read = read_source(session, model)
     read = read.intervene(edits) if edits else read
-    chosen = choose_target(read, target, arch=arch, mcpu=mcpu, threads=threads)
+    chosen = choose_target(read, target, arch=arch, mcpu=mcpu, threads=threads, dtype=dtype)
     if shared and chosen.name != "cpu":
         raise TfgraphError(f"--shared is for --target cpu, not {chosen.name}")
     chosen = replace(chosen, shared=shared)
@@ -117,7 +119,7 @@ def compile(
     names = [p.name for p in parse_pipeline(pipeline)]
     wanted = _passes_to_show(print_after or (), names)
     if not session.quiet:
-        print_model(session, model, read)
+        print_model(session, model, read, dtype)
     tuning = tune_kernels(session, read, chosen, pipeline, tune_seconds) if tune else None
     known = default_cache() if cache and _is_all_ours(session, model) else None
     where = f"for {chosen.name}" + (f" {chosen.arch}" if chosen.arch else "")
@@ -128,6 +130,7 @@ def compile(
                 chosen,
                 output,
                 passes=pipeline,
+                dtype=dtype,
                 tap=tap or (),
                 check=verify,
                 prove=prove,
@@ -138,7 +141,7 @@ def compile(
                 cache=known,
             )
     except VerificationFailed as failure:
-        failure.hint = _reproduce(session, model, passes, intervene or (), failure.report)
+        failure.hint = _reproduce(session, model, passes, dtype, intervene or (), failure.report)
         if not session.json:
             raise
         session.note(render(failure))
@@ -182,6 +185,7 @@ def _reproduce(
     session: Session,
     model: str,
     passes: str | None,
+    dtype: str | None,
     edits: Sequence[str],
     report: CompileReport,
 ) -> str:
@@ -196,6 +200,7 @@ def _reproduce(
     for symbol, number in report.verification.dims[at].items():
         line += ["--dim", f"{symbol}={number}"]
     line += ["--seed", str(at)] if at else []
+    line += [] if dtype is None else ["--dtype", dtype]
     line += [] if passes is None else ["--passes", passes]
     line += _interventions(edits)
     for plugin in session.plugins:

@@ -16,6 +16,7 @@ import typer
 
 from tfgraph.cli.options import (
     DimOption,
+    DtypeOption,
     ModelOrArtifact,
     PassesOption,
     StrictMasksOption,
@@ -24,7 +25,7 @@ from tfgraph.cli.options import (
 from tfgraph.cli.output import plural, size
 from tfgraph.cli.report import print_graph_ports, print_passes
 from tfgraph.cli.session import Session
-from tfgraph.cli.source import choose_passes, is_artifact, read_source, short_path
+from tfgraph.cli.source import choose_passes, in_dtype, is_artifact, read_source, short_path
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.format import TOKENIZER
 
@@ -49,6 +50,7 @@ def inspect(
         Format | None, typer.Option("--format", "-f", help="how to show the graph [default: text]")
     ] = None,
     fused: Annotated[bool, typer.Option("--fused", help="after the default passes")] = False,
+    dtype: DtypeOption = None,
     passes: PassesOption = None,
     strict_masks: StrictMasksOption = False,
     fusion: Annotated[
@@ -94,6 +96,7 @@ def inspect(
         others = {
             "--format": format,
             "--fused": fused,
+            "--dtype": dtype,
             "--passes": passes,
             "--strict-masks": strict_masks,
             "--fusion": fusion,
@@ -114,7 +117,7 @@ def inspect(
             hint=f"leave {other} out, or add --json, which has both",
         )
     if is_artifact(model):
-        if fused or fusion or passes is not None or strict_masks:
+        if fused or fusion or dtype is not None or passes is not None or strict_masks:
             raise TfgraphError(
                 f"{model} is an artifact: its passes ran when it was compiled",
                 hint="it shows the graph after them; passes.json in it is their report",
@@ -128,6 +131,10 @@ def inspect(
     read = read_source(session, model)
     graph, reports = read.graph, list[Any]()
     passes = choose_passes(read, passes, strict_masks) if strict_masks else passes
+    if dtype is not None:
+        read = in_dtype(read, dtype, choose_passes(read, passes))
+        graph = read.graph
+        passes = read.passes if passes is not None else None
     if fused or fusion or passes is not None:
         from tfgraph.passes import parse_pipeline, run_pipeline
 

@@ -58,6 +58,14 @@ ThreadsOption = Annotated[
     int | None,
     typer.Option("--threads", min=1, metavar="N", help="threads of the kernels [default: cores]"),
 ]
+DtypeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dtype",
+        metavar="TYPE",
+        help="of floats: float32, float16 or bfloat16 [default: the model's]",
+    ),
+]
 PassesOption = Annotated[
     str | None,
     typer.Option("--passes", metavar="LIST", help="passes to run, such as simplify,cse,dce"),

@@ -25,8 +25,8 @@ _GLUE = "\N{NO-BREAK SPACE}"
 _EACH = 3  # places of a reason that are printed without --verbose
 
 
-def print_model(out: Output, spec: str, model: Model) -> None:
-    """What was read."""
+def print_model(out: Output, spec: str, model: Model, dtype: str | None = None) -> None:
+    """What was read, its ports in the float type that it is compiled in, by default its own."""
     from tfgraph.cost import cost
 
     graph = model.graph
@@ -36,7 +36,7 @@ def print_model(out: Output, spec: str, model: Model) -> None:
     )
     head = out.style(short_path(spec), "bold")
     out.print(f"{head}: {graph.name}, {plural(len(graph.nodes), 'node')}, {stored}")
-    print_graph_ports(out, graph)
+    print_graph_ports(out, graph, dtype)
 
 
 def _origin(model: Model) -> str:
@@ -54,12 +54,18 @@ def _origin(model: Model) -> str:
     )
 
 
-def print_graph_ports(out: Output, graph: Graph) -> None:
+def print_graph_ports(out: Output, graph: Graph, dtype: str | None = None) -> None:
     """Inputs, outputs and symbols as a table, and what is required of sizes."""
     from tfgraph.backends.base import input_ports, output_ports, symbol_ranges
+    from tfgraph.ir import dtype as dtype_of
 
-    rows = [("input", p.name, _type(p), p.fill) for p in input_ports(graph)]
-    rows += [("output", p.name, _type(p), "") for p in output_ports(graph)]
+    floats = None if dtype is None else dtype_of(dtype).value
+
+    def shown(port: Port) -> str:
+        return _type(replace(port, dtype=floats) if floats and "float" in port.dtype else port)
+
+    rows = [("input", p.name, shown(p), p.fill) for p in input_ports(graph)]
+    rows += [("output", p.name, shown(p), "") for p in output_ports(graph)]
     rows += [
         ("size", name, f"{s.low} to {s.high}", f"example {s.example}")
         for name, s in symbol_ranges(graph).items()

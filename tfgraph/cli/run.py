@@ -14,6 +14,7 @@ import typer
 
 from tfgraph.cli.options import (
     DimOption,
+    DtypeOption,
     InputOption,
     ModelOrArtifact,
     SeedOption,
@@ -57,6 +58,7 @@ def run(
         str | None,
         typer.Option(metavar="NAME", help="for a model: numpy, cpu [default: its own, else cpu]"),
     ] = None,
+    dtype: DtypeOption = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="print every value, as the reference computes it")
     ] = False,
@@ -66,9 +68,10 @@ def run(
 
     request = Request(inputs, dim, save, seed, trace, text, prefix)
     if is_artifact(model):
-        if target is not None or trace:
+        for_models = {"--trace": trace, "--target": target, "--dtype": dtype}
+        if given := [option for option, value in for_models.items() if value]:
             raise TfgraphError(
-                f"{'--trace' if trace else '--target'} is for models; {model} is an artifact",
+                f"{given[0]} is for models; {model} is an artifact",
                 hint="name what it was compiled from",
             )
         return run_artifact(session, model, request, threads, verify_weights)
@@ -77,13 +80,18 @@ def run(
             f"--no-verify-weights is for artifacts; {model} is a model",
             hint="compile it first: tfgraph compile",
         )
-    executable, constraints = _from_model(session, model, target, threads, trace)
+    executable, constraints = _from_model(session, model, target, dtype, threads, trace)
     with executable:
         return execute(session, model, executable, constraints, request)
 
 
 def _from_model(
-    session: Session, spec: str, target: str | None, threads: int | None, trace: bool
+    session: Session,
+    spec: str,
+    target: str | None,
+    dtype: str | None,
+    threads: int | None,
+    trace: bool,
 ) -> tuple[Executable, list[str]]:
     if trace and target not in (None, "numpy"):
         raise TfgraphError(
@@ -93,7 +101,7 @@ def _from_model(
     model = read_source(session, spec)
     from tfgraph.api import compile
 
-    chosen = choose_target(model, "numpy" if trace else target, threads=threads)
+    chosen = choose_target(model, "numpy" if trace else target, threads=threads, dtype=dtype)
     with session.progress(f"compiling for {chosen.name}"):
-        made = compile(replace(model, functions={}), chosen)
+        made = compile(replace(model, functions={}), chosen, dtype=dtype)
     return made, [str(c) for c in model.graph.constraints]

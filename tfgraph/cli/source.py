@@ -68,16 +68,37 @@ def _check_settings(model: Model) -> None:
             parse_arch(model.arch)
 
 
-def check_dtype(model: Model, target: str) -> None:
-    """Raise TfgraphError at the file's `dtype` if the target has no kernels for it; a graph by its
-    nodes has no such key, and an error at the first node."""
-    where = model.locations.get("dtype")
-    if where and target in ("cpu", "cuda") and model.dtype.value != "float32":
+_FLOATS = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
+
+
+def check_dtype(model: Model, target: str, dtype: str | None = None) -> None:
+    """Raise TfgraphError for an unknown `dtype`, the option, and where the target has no kernels
+    for it or, without, for that of the file, at its place; a graph by its nodes has no such key,
+    and an error at the first node."""
+    from tfgraph.api.dtype import check_dtype as check_name
+
+    where = None if dtype is not None else model.locations.get("dtype")
+    if dtype is not None:
+        kind = check_name(dtype).value
+    elif where is not None:
+        kind = model.dtype.value
+    else:
+        return
+    floats = _FLOATS.get(target)
+    if floats is not None and kind not in floats:
         raise TfgraphError(
-            f"dtype: {model.dtype.value} does not run on {target}",
+            f"dtype: {kind} does not run on {target}",
             where,
-            f"dtype: float32 does; `tfgraph run --target numpy` takes {model.dtype.value}",
+            f"dtype: {' or '.join(floats)} does; `tfgraph run --target numpy` takes {kind}",
         )
+
+
+def in_dtype(model: Model, dtype: str | None, passes: str | None = None) -> Model:
+    """The model in that type, of None as it is; `passes` are those asked for, see
+    `api.dtype.in_dtype`."""
+    from tfgraph.api.dtype import model_in_dtype
+
+    return model_in_dtype(model, dtype, passes)
 
 
 def choose_target(
@@ -87,6 +108,7 @@ def choose_target(
     arch: str | None = None,
     mcpu: str | None = None,
     threads: int | None = None,
+    dtype: str | None = None,
 ) -> Target:
     """The target asked for, else the model file's, else the CPU; for CUDA with an architecture and
     where that came from. Raises TfgraphError for what does not exist or go together."""
@@ -96,7 +118,7 @@ def choose_target(
     chosen = name or model.target or "cpu"
     with _Place(model, "target", from_file=name is None and model.target is not None):
         find_backend(chosen)
-    check_dtype(model, chosen)
+    check_dtype(model, chosen, dtype)
     if arch is not None and chosen != "cuda":
         raise TfgraphError(
             f"--arch is for --target cuda, not {chosen}",
@@ -106,10 +128,13 @@ def choose_target(
         raise TfgraphError(f"--mcpu is for --target cpu, not {chosen}")
     if chosen != "cuda":
         return Target(chosen, mcpu=mcpu, threads=threads)
-    from tfgraph.backends.tvm.cuda.arch import default_arch
+    from tfgraph.backends.tvm.cuda.arch import check_float, default_arch
+    from tfgraph.ir import dtype as dtype_of
 
     with _Place(model, "arch", from_file=arch is None and model.arch is not None):
         found, origin = default_arch(arch, model.arch)
+    with _Place(model, "dtype", from_file=dtype is None):
+        check_float(dtype_of(dtype or model.dtype).value, found)
     return Target(chosen, arch=found.name, arch_origin=origin, threads=threads)
 
 

@@ -162,7 +162,7 @@ def check_fits(value: Exact, dtype: DType) -> None:
         if not _is_finite(value, dtype):
             raise TfgraphError(
                 f"{value} does not fit {dtype}",
-                hint=f"the largest {dtype} is {_largest(dtype):.8g}",
+                hint=f"the largest {dtype} is {largest(dtype):.8g}",
             )
         return
     if not value.is_integer:
@@ -183,7 +183,8 @@ def _range(dtype: DType) -> tuple[int, int]:
     return -(2 ** (dtype.bits - 1)), 2 ** (dtype.bits - 1) - 1
 
 
-def _largest(dtype: DType) -> float:
+def largest(dtype: DType) -> float:
+    """The largest number of a float type."""
     digits, exponent = _FLOATS[dtype]
     return (2.0 - 2.0 ** (1 - digits)) * 2.0 ** (exponent - 1)
 

@@ -299,7 +299,13 @@ def _constant(given: Any, dtype: DType) -> Any:
     """A scalar as the element type holds it; anything else as it is."""
     if not isinstance(given, Exact) or not dtype.is_float:
         return given
-    return exact(float(np.asarray(float(given)).astype(numpy_dtype(dtype))))
+    return exact(held(given, dtype))
+
+
+def held(value: Exact, dtype: DType) -> float:
+    """What a float type holds of a number: the nearest, infinite where it is too large."""
+    with np.errstate(over="ignore"):
+        return float(np.asarray(float(value)).astype(numpy_dtype(dtype)))
 
 
 def _widened(array: FloatArray) -> FloatArray:

@@ -68,7 +68,7 @@ class Bounded(Moves):
     def _ended(self, dtype: DType) -> Bounded:
         if not self.open or not dtype.is_float:
             return replace(self, dtype_=dtype, open=False)
-        roundings = 2 if self.rounding.in_float64 else 1
+        roundings = 1 if self.rounding.arithmetic is None else 2
         unit = roundings * UNITS[dtype.value]
         own = unit * np.abs(self.data) + SMALLEST[dtype.value]
         return replace(
@@ -128,9 +128,9 @@ class Bounded(Moves):
                 return replace(self.made(y, carried.larger(ea, eb), None, least), open=self.open)
             error = carried.BINARY[f](a, b, y, ea, eb, other.least)
             own = self.steps(f) * self.unit * np.abs(y) + self.floor
-            if f == "div" and not self.rounding.in_float64:
+            if f == "div" and self.arithmetic != "float64":
                 # A divisor that is too large for the kernel makes 0 of a tiny quotient.
-                huge = np.abs(b) + _or_zero(eb) > LARGEST[self.dtype_.value]
+                huge = np.abs(b) + _or_zero(eb) > LARGEST[self.arithmetic]
                 own = own + np.where(huge, np.abs(y), 0.0)
             if f == "pow":
                 own = own * self.rounding.accuracy("pow").relative
@@ -305,16 +305,19 @@ class Bounded(Moves):
         return np.broadcast_to(np.asarray(_or_zero(self.error), np.float64), self.data.shape)
 
     @property
+    def arithmetic(self) -> str:
+        """The dtype in which the kernel computes."""
+        return self.rounding.arithmetic or self.dtype_.value
+
+    @property
     def unit(self) -> float:
         """u of the kernel's arithmetic."""
-        return UNITS["float64" if self.rounding.in_float64 else self.dtype_.value]
+        return UNITS[self.arithmetic]
 
     @property
     def floor(self) -> float:
         """What one rounding may do to the smallest of numbers."""
-        if self.rounding.in_float64:
-            return SMALLEST["float64"]
-        return max(SMALLEST[self.dtype_.value], self.rounding.flush)
+        return max(SMALLEST[self.arithmetic], self.rounding.flush)
 
     def steps(self, primitive: str) -> int:
         """How many roundings of the kernel a primitive stands for."""

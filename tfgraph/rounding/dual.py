@@ -72,7 +72,7 @@ class Dual(Moves):
     def _ended(self, dtype: DType) -> Dual:
         ended = self
         if self.open and dtype.is_float:
-            roundings = 2 if self.rounding.in_float64 else 1
+            roundings = 1 if self.rounding.arithmetic is None else 2
             ended = self._rounded(roundings * (UNITS[dtype.value] * SIZE * self.data) ** 2)
         return replace(ended if self.inside else ended.settled, dtype_=dtype, open=False)
 
@@ -152,9 +152,9 @@ class Dual(Moves):
                 return replace(made, open=self.open or other.open)
             times = self.rounding.accuracy("pow").relative ** 2 if f == "pow" else 1
             own = np.square(self.unit * SIZE * y) * self.steps(f) * times
-            if f == "div" and not self.rounding.in_float64:
+            if f == "div" and self.arithmetic != "float64":
                 # A divisor that is too large for the kernel makes 0 of a tiny quotient.
-                own = own + np.where(np.abs(b) > LARGEST[self.dtype_.value], np.square(y), 0)
+                own = own + np.where(np.abs(b) > LARGEST[self.arithmetic], np.square(y), 0)
             return made._rounded(own)
 
     def _tied(self, other: Dual) -> bool:
@@ -334,9 +334,14 @@ class Dual(Moves):
         return np.zeros(shape, self.data.dtype) if self.tangent is None else self.tangent
 
     @property
+    def arithmetic(self) -> str:
+        """The dtype in which the kernel computes."""
+        return self.rounding.arithmetic or self.dtype_.value
+
+    @property
     def unit(self) -> float:
         """u of the kernel's arithmetic."""
-        return UNITS["float64" if self.rounding.in_float64 else self.dtype_.value]
+        return UNITS[self.arithmetic]
 
     def steps(self, primitive: str) -> int:
         """How many roundings of the kernel a primitive stands for."""

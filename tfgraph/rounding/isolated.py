@@ -15,7 +15,7 @@ from tfgraph.backends.rounding import Rounding
 from tfgraph.ir import DType, Exact, exact
 from tfgraph.ops import FloatArray, find_op
 from tfgraph.ops.evaluate import run_node
-from tfgraph.ops.floats import numpy_dtype
+from tfgraph.ops.floats import held
 from tfgraph.rounding.bounded import Bounded
 
 if TYPE_CHECKING:
@@ -92,12 +92,12 @@ def held_constants(node: Node) -> Node:
     if dtype is None or not dtype.is_float or find_op(node.op).kind != "core":
         return node
 
-    def held(operand: Any) -> Any:
+    def constant(operand: Any) -> Any:
         if not isinstance(operand, Exact):
             return operand
-        return exact(float(np.asarray(float(operand)).astype(numpy_dtype(dtype))))
+        return exact(held(operand, dtype))
 
-    return replace(node, operands=tuple(map(held, node.operands)))
+    return replace(node, operands=tuple(map(constant, node.operands)))
 
 
 def _exactly(array: NDArray, dtype: DType) -> Bounded:

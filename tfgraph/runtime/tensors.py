@@ -25,6 +25,7 @@ DTYPES = {
     "F64": "float64",
     "F32": "float32",
     "F16": "float16",
+    "BF16": "bfloat16",
     "I64": "int64",
     "I32": "int32",
     "I8": "int8",

@@ -7,11 +7,13 @@ a tensor is read, or made, when it is asked for. Imports ops, ir and errors.
 
 from tfgraph.weights.checkpoint import Checkpoint, Stored
 from tfgraph.weights.load import Weights
+from tfgraph.weights.rounded import Rounded
 from tfgraph.weights.rules import Rule, Rules, parse_rule
 from tfgraph.weights.seeded import Seeded, seeded, sinusoidal_table
 
 __all__ = [
     "Checkpoint",
+    "Rounded",
     "Rule",
     "Rules",
     "Seeded",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.errors import Location, TfgraphError, nearest
-from tfgraph.ops.floats import numpy_dtype
+from tfgraph.weights.rounded import rounded
 from tfgraph.weights.rules import Rules
 from tfgraph.weights.seeded import seeded
 
@@ -151,17 +151,7 @@ class Weights(Mapping[str, "NDArray"]):
             return seeded(self._computed[name])
         rule, want = self._rules[name]
         data = rule.apply(self.checkpoint[rule.name])
-        target = numpy_dtype(want.dtype)
-        if data.dtype == target:
-            return data
-        with np.errstate(over="ignore"):
-            converted: NDArray = data.astype(target)
-        if np.isinf(converted).any() and not np.isinf(data).any():
-            raise TfgraphError(
-                f"'{rule.name}' has values too large for {want.dtype}",
-                Location(str(self.checkpoint.path)),
-            )
-        return converted
+        return rounded(data, want.dtype, f"'{rule.name}'", Location(str(self.checkpoint.path)))
 
     def __iter__(self) -> Iterator[str]:
         return iter((*self._rules, *self._computed))

@@ -43,7 +43,7 @@ class CpuKernels(Kernels):
         """A loop nest, parallel where the result is large."""
         return cpu_kernel(node)
 
-    def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
+    def packed(self, k: int, n: int, dtype: str = "float32") -> tuple[str, tuple[int, ...]]:
         """Panels of a register tile's columns."""
         shape = packed_shape(k, n, self._schedule(k, n).tile)
         return f"packed{shape[2]}", shape
@@ -57,7 +57,12 @@ class CpuKernels(Kernels):
         return gemm(shape, self._schedule(shape.k, shape.n))
 
     def matmul(
-        self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
+        self,
+        a: Sequence[int | str],
+        b: Sequence[int | str],
+        *,
+        skip_zeros: bool,
+        dtype: str = "float32",
     ) -> PrimFunc:
         """The same tiles, the right operand read where it lies."""
         return matmul(a, b, tile_for(self.machine, b[-1]), skip_zeros=skip_zeros)
@@ -66,7 +71,7 @@ class CpuKernels(Kernels):
         """One pass over a row."""
         return norm(name, shape, self.machine)
 
-    def softmax(self, width: int | None) -> PrimFunc:
+    def softmax(self, width: int | None, dtype: str = "float32") -> PrimFunc:
         """Row by row."""
         return softmax("softmax", self.machine, width)
 

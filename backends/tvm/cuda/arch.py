@@ -122,6 +122,14 @@ def detect_gpu() -> tuple[str, tuple[int, int]] | None:
     return label, (major.value, minor.value)
 
 
+def check_float(dtype: str, arch: CudaArch) -> None:
+    """Raise TfgraphError for a float type, by its full name, that the architecture has not."""
+    if dtype == "bfloat16" and arch.capability < (8, 0):
+        raise TfgraphError(
+            f"bfloat16 needs sm_80 or newer, not {arch.name}", hint="float16 runs on all"
+        )
+
+
 def _for_capability(capability: tuple[int, int]) -> CudaArch | None:
     """The newest known architecture whose code a device of this capability runs."""
     older = [arch for arch in ARCHITECTURES.values() if arch.capability <= capability]

@@ -34,6 +34,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     guarded,
     kernel,
     let,
+    load,
     local,
     loop,
     pick,
@@ -106,13 +107,13 @@ def attention(
     keys: Dim = "t",
     name: str = "attention",
 ) -> Any:
-    """A PrimFunc `name` for float32 attention.
+    """A PrimFunc `name` for attention, computed in float32.
 
     Parameters in order: q (batch, queries, q_pitch), k (batch, keys, k_pitch),
     v (batch, keys, v_pitch), the arrays of `plan.parameters`, an int64 for each of `plan.scalars`,
-    out (batch, queries, heads * value_width). A score is q.k * scale, then
-    softcap * tanh(score / softcap), then the biases, then the mask. `queries` and `keys` may be
-    one symbol. Raises TfgraphError for heads wider than 256.
+    out (batch, queries, heads * value_width). Those of heads are of `shape.dtype`. A score is
+    q.k * scale, then softcap * tanh(score / softcap), then the biases, then the mask. `queries` and
+    `keys` may be one symbol. Raises TfgraphError for heads wider than 256.
     """
     plan = plan or MaskPlan()
     tiles = Tiles(shape.width, shape.value_width)
@@ -123,12 +124,12 @@ def attention(
         )
     with kernel(name) as built:
         b, s, t = built.dims((batch, queries, keys))
-        q = built.buffer("q", (b, s, shape.q_pitch))
-        k = built.buffer("k", (b, t, shape.k_pitch))
-        v = built.buffer("v", (b, t, shape.v_pitch))
+        q = built.buffer("q", (b, s, shape.q_pitch), shape.dtype)
+        k = built.buffer("k", (b, t, shape.k_pitch), shape.dtype)
+        v = built.buffer("v", (b, t, shape.v_pitch), shape.dtype)
         sizes = {"batch": b, "heads": shape.heads, "queries": s, "keys": t}
         masks = Masks(built, plan, sizes)
-        out = built.buffer("out", (b, s, shape.heads * shape.value_width))
+        out = built.buffer("out", (b, s, shape.heads * shape.value_width), shape.dtype)
         blocks = (b * tirx.ceildiv(s, tiles.rows), shape.heads)
         with built.launch(blocks=blocks, threads=THREADS) as (block, head, thread):
             work = _Work(shape, masks, (s, t), (block, head, thread))
@@ -150,6 +151,20 @@ def attention(
 def _capped(score: Any, softcap: float | None) -> Any:
     """softcap * tanh(score / softcap), or the score where there is no cap."""
     return score if softcap is None else f32(softcap) * tirx.tanh(score / f32(softcap))
+
+
+def weights_depth(keys: int, tiles: Tiles, further: float) -> float:
+    """How many roundings a weight passes through when the weights are added up: in its thread, over
+    the lanes, and for each further tile `further` for the factor and one for the sum."""
+    count = -(-keys // tiles.columns)
+    lanes = LANES.bit_length() - 1
+    return tiles.columns_per_thread - 1 + lanes + (count - 1) * (1 + further)
+
+
+def values_depth(keys: int, tiles: Tiles, further: float) -> float:
+    """How many roundings a weighted value passes through: one after another, and for each further
+    tile `further` for the factor."""
+    return keys + (-(-keys // tiles.columns) - 1) * further
 
 
 class _Work:
@@ -196,7 +211,7 @@ class _Work:
         column0 = let("q_column", self.shape.q_offset + self.head * self.shape.width)
         with self._items("row", self.tiles.rows, self.shape.width) as (row, e):
             query = let("query", self.row0 + row)
-            value = guarded(query < self.queries, q[self.b, query, column0 + e], f32(0))
+            value = guarded(query < self.queries, load(q, self.b, query, column0 + e), f32(0))
             self.q_tile.set(row, e, value)
         remark("So far, by row: the largest score, the sum of weights, that of weighted values.")
         with self._rows() as (r, _):
@@ -224,7 +239,7 @@ class _Work:
         """A tile of K or V; slots that no query may attend to are not read, and are zeros."""
         column0 = let(f"{source.name}_column", offset + self.kv_head * width)
         with self._items("key", self.tiles.columns, width) as (key, e):
-            value = source[self.b, key0 + key, column0 + e]
+            value = load(source, self.b, key0 + key, column0 + e)
             self.kv_tile.set(key, e, guarded(self.key_allowed[key] != 0, value, f32(0)))
 
     def update_weights(self, key0: Any, scaled: Callable[[Any], Any]) -> None:

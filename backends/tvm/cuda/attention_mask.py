@@ -31,7 +31,8 @@ from tfgraph.backends.tvm.attention_mask import (
     nonzero,
 )
 from tfgraph.backends.tvm.attention_plan import BoundPlan, MaskPlan
-from tfgraph.backends.tvm.cuda.kernel import Kernel, both, f32, guarded
+from tfgraph.backends.tvm.cuda.kernel import Kernel, both, f32, guarded, load
+from tfgraph.backends.tvm.narrow import widened
 from tfgraph.errors import TfgraphError
 
 Expr = Any
@@ -102,13 +103,13 @@ def value(bias: Bias, pair: Pair, operands: Operands) -> Expr:
 
 @value.register
 def _dense_bias(bias: DenseBias, pair: Pair, operands: Operands) -> Expr:
-    return guarded(pair.inside, _element(bias, pair, operands), f32(0))
+    return guarded(pair.inside, widened(_element(bias, pair, operands)), f32(0))
 
 
 @value.register
 def _alibi(bias: Alibi, pair: Pair, operands: Operands) -> Expr:
     distance = pair.key - pair.query - operands.offset(bias.offset)
-    return operands.buffers[0][pair.head] * distance.astype("float32")
+    return load(operands.buffers[0], pair.head) * distance.astype("float32")
 
 
 @value.register

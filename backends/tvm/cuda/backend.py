@@ -1,7 +1,7 @@
 """The CUDA backend: scheduled kernels as readable source, and host code to launch them.
 
 Works on a machine without a GPU or nvcc; the result runs where there is one. May import: base,
-callers, emit, emitters, kernels, arch, ir, errors.
+callers, emit, emitters, kernels, rounding, arch, ir, errors.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from tfgraph.backends.base import Built, CompilingBackend, Executable, Target, Weights
+from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tvm.callers import describe
-from tfgraph.backends.tvm.cuda.arch import default_arch, detect_gpu, parse_arch
+from tfgraph.backends.tvm.cuda.arch import check_float, default_arch, detect_gpu, parse_arch
 from tfgraph.backends.tvm.cuda.emit import emit_cuda
 from tfgraph.backends.tvm.cuda.kernels import CudaKernels
+from tfgraph.backends.tvm.cuda.rounding import rounding
 from tfgraph.backends.tvm.emitters import lower
+from tfgraph.backends.tvm.lower import resolve
 from tfgraph.errors import MissingTool
-from tfgraph.ir import Graph
+from tfgraph.ir import Graph, Node
 
 
 class CudaBackend(CompilingBackend):
@@ -40,6 +43,8 @@ class CudaBackend(CompilingBackend):
     ) -> Built:
         """`kernels.cu`, the launches of its kernels, and host objects."""
         arch = parse_arch(self.settle(target).arch or "")
+        for value in graph.values():
+            check_float(value.type.dtype.value, arch)
         lowered = lower(graph, weights, CudaKernels())
         comments = {name: describe(nodes) for name, nodes in lowered.calls.items()}
         code = emit_cuda(lowered.module, arch, comments)
@@ -71,6 +76,14 @@ class CudaBackend(CompilingBackend):
             self.runs_here(target),
             hint="compile to an artifact: tfgraph compile MODEL --target cuda",
         )
+
+    def resolve(self, graph: Graph, target: Target) -> Graph:
+        """The graph with each node that has no kernel expanded to those that have one."""
+        return resolve(graph, self.name)[0]
+
+    def rounding(self, node: Node, target: Target) -> Rounding:
+        """What the kernel of the node declares."""
+        return rounding(node)
 
     def runs_here(self, target: Target) -> str:
         """Why nothing can run."""

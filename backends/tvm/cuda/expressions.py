@@ -28,7 +28,10 @@ _TRUTHS = ("<", ">", "<=", ">=", "==", "!=", "&&", "||")
 _BITWISE = ("<<", ">>", "&", "|", "^")
 _SHRINKING = (">>", "&", "/", "%")
 """What gives the same number before a cast of its left side from int to int64_t as after it."""
-_TYPES = frozenset({"bool", "float", "int", "uint", "int8_t", "uint8_t", "int32_t", "int64_t"})
+_TYPES = frozenset(
+    {"bool", "float", "half", "nv_bfloat16"}
+    | {"int", "uint", "int8_t", "uint8_t", "int32_t", "int64_t"}
+)
 _UNARY_TYPES = {"!": "bool", "&": "address"}
 _NARROW = frozenset({"int", "uint", "bool", "int8_t", "uint8_t", "index"})
 """Types whose values int64_t holds; "index" is that of threadIdx.x and the like, never negative."""

@@ -9,7 +9,7 @@
 
 `ir_builder` is used rather than TVMScript: without a parser a kernel is built in milliseconds.
 Barriers are explicit: `barrier()` stands wherever one thread reads what another has written.
-May import: tvm.
+May import: tvm, narrow.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ import numpy as np
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
+
+from tfgraph.backends.tvm.narrow import rounded, widened
 
 WARP_SIZE = 32
 CHOICES = "tfgraph.choices"
@@ -41,7 +43,9 @@ class Kernel:
     def __init__(self, name: str) -> None:
         self.name = name
         self.function: Any = None
-        self.conditions: list[Any] = []
+        self.conditions: list[str] = []
+        """Of each launch in turn, when the host makes it; "" if nothing before it holds."""
+        self._condition = ""
         self._on_host = False
         self._symbols: dict[str, Any] = {}
 
@@ -65,7 +69,6 @@ class Kernel:
 
     def choose(self, *cases: tuple[Any, Callable[[], None]]) -> None:
         """The host launches what stands behind the first condition that holds; the last is None."""
-        self.conditions = [condition for condition, _ in cases]
         with self._host():
             self._on_host = True
             self._choose(cases)
@@ -73,9 +76,13 @@ class Kernel:
     def _choose(self, cases: Sequence[tuple[Any, Callable[[], None]]]) -> None:
         (condition, body), *others = cases
         if condition is None:
-            body()
+            self._case(condition, body)
         else:
-            branch(condition, body, lambda: self._choose(others))
+            branch(condition, lambda: self._case(condition, body), lambda: self._choose(others))
+
+    def _case(self, condition: Any, body: Callable[[], None]) -> None:
+        self._condition = "" if condition is None else str(condition)
+        body()
 
     @contextmanager
     def _host(self) -> Generator[None]:
@@ -88,6 +95,7 @@ class Kernel:
     def launch(self, *, blocks: Sequence[Any], threads: int) -> Generator[tuple[Any, ...]]:
         """The body, run by a grid of up to three block axes; gives the indices, thread last."""
         with ExitStack() as stack:
+            self.conditions.append(self._condition)
             if not self._on_host:
                 stack.enter_context(self._host())
             axes = [
@@ -107,10 +115,8 @@ def kernel(name: str) -> Generator[Kernel]:
             T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True})
             yield made
     made.function = builder.get()
-    if made.conditions:
-        made.function = made.function.with_attr(
-            CHOICES, ["" if c is None else str(c) for c in made.conditions]
-        )
+    if any(made.conditions):
+        made.function = made.function.with_attr(CHOICES, made.conditions)
 
 
 def product(sizes: Sequence[Any]) -> Any:
@@ -199,9 +205,14 @@ def call(name: str, *arguments: Any) -> None:
     T.evaluate(tirx.call_extern("void", name, *arguments))
 
 
+def load(buffer: Any, *indices: Any) -> Any:
+    """buffer[indices], floats of 16 bits as float32."""
+    return widened(buffer[indices])
+
+
 def store(buffer: Any, indices: Sequence[Any], value: Any) -> None:
-    """buffer[indices] = value."""
-    T.buffer_store(buffer, value, list(indices))
+    """buffer[indices] = value, a float32 rounded to the buffer's type."""
+    T.buffer_store(buffer, rounded(value, str(buffer.dtype)), list(indices))
 
 
 def barrier() -> None:
@@ -271,6 +282,11 @@ def reduce_lanes(buffer: Any, index: int, combine: Callable[[Any, Any], Any], wi
     while step:
         store(buffer, [index], combine(buffer[index], shuffle_xor(buffer[index], step, width)))
         step //= 2
+
+
+def reduction_depth(threads: int) -> int:
+    """How many additions a number passes through in a `BlockReduction`."""
+    return WARP_SIZE.bit_length() - 1 + threads // WARP_SIZE - 1
 
 
 class BlockReduction:

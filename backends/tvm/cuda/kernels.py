@@ -36,9 +36,9 @@ class CudaKernels(Kernels):
         """A thread an element, or a row where it is reduced."""
         return cuda_kernel(node)
 
-    def packed(self, k: int, n: int) -> tuple[str, tuple[int, ...]]:
+    def packed(self, k: int, n: int, dtype: str = "float32") -> tuple[str, tuple[int, ...]]:
         """By columns, each filled up with zeros to a multiple of 16 bytes."""
-        return "columns", (n, linear_pitch(k, "float32"))
+        return "columns", (n, linear_pitch(k, dtype))
 
     def pack(self, weight: NDArray) -> NDArray:
         """Its columns, [n, pitch]."""
@@ -56,16 +56,23 @@ class CudaKernels(Kernels):
             bias=shape.bias,
             activation=shape.activation,
             gate=shape.gate,
+            dtype=shape.dtype,
             name=name,
         )
 
     def matmul(
-        self, a: Sequence[int | str], b: Sequence[int | str], *, skip_zeros: bool
+        self,
+        a: Sequence[int | str],
+        b: Sequence[int | str],
+        *,
+        skip_zeros: bool,
+        dtype: str = "float32",
     ) -> PrimFunc:
         """The same tiles, batched."""
         leading = tuple(a[:-2]), tuple(b[:-2])
         name = "weighted_sum" if skip_zeros else "matmul"
-        return matmul(*leading, a[-2], b[-1], a[-1], skip_zeros=skip_zeros, name=name)
+        sizes = a[-2], b[-1], a[-1]
+        return matmul(*leading, *sizes, skip_zeros=skip_zeros, dtype=dtype, name=name)
 
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
         """A block a row."""
@@ -75,6 +82,7 @@ class CudaKernels(Kernels):
             "scale": shape.scale,
             "shift": shape.shift,
             "keep_sum": shape.keep_sum,
+            "dtype": shape.dtype,
             "name": name,
         }
         assert shape.width is not None  # norms of a symbolic width go to the generic kernels
@@ -82,9 +90,9 @@ class CudaKernels(Kernels):
             return rms_norm(("m",), shape.width, **flags)
         return layer_norm(("m",), shape.width, bias=shape.bias, **flags)
 
-    def softmax(self, width: int | None) -> PrimFunc:
+    def softmax(self, width: int | None, dtype: str = "float32") -> PrimFunc:
         """A block a row."""
-        return softmax(("m",), "n" if width is None else width)
+        return softmax(("m",), "n" if width is None else width, dtype=dtype)
 
     def attention(
         self, shape: AttentionShape, plan: MaskPlan, scale: float, softcap: float | None

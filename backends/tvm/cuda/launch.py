@@ -36,8 +36,8 @@ class Kernel:
     dynamic_shared_bytes: int
     parameters: tuple[tuple[str, str], ...]
     when: str = ""
-    """Of several that one function chooses among, the condition: the first that holds; "" of the
-    last and of one alone."""
+    """If its function chooses among kernels: those of the first condition that holds are launched,
+    else those of ""."""
 
     @property
     def function(self) -> str:

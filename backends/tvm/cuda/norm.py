@@ -21,15 +21,34 @@ from tfgraph.backends.tvm.cuda.kernel import (
     guarded,
     kernel,
     let,
+    load,
     local,
     loop,
     pick,
     product,
+    reduction_depth,
     store,
     when,
 )
 
 _VALUES_PER_THREAD = 8
+
+STEPS = {"div": 2}
+"""Roundings beyond the formula's: the inverse of the root and the product with it."""
+
+
+def threads_of(width: int) -> int:
+    """The threads of the block that takes a row."""
+    threads = 128
+    while threads < 1024 and width > threads * _VALUES_PER_THREAD:
+        threads *= 2
+    return threads
+
+
+def depth(width: int) -> int:
+    """How many additions an element passes through: those of its thread, then over the block."""
+    threads = threads_of(width)
+    return -(-width // threads) - 1 + reduction_depth(threads)
 
 
 def layer_norm(
@@ -42,13 +61,15 @@ def layer_norm(
     bias: bool = True,
     shift: bool = False,
     keep_sum: bool = False,
+    dtype: str = "float32",
     name: str | None = None,
 ) -> Any:
     """(t - mean(t)) / sqrt(var(t) + eps) * scale + bias, where t = a, or t = (a + shift) + b.
 
     Parameters in order, as in the ops layer_norm and add_layer_norm: a (*rows, width),
     b (*rows, width) for `add`, scale (width), bias (width), shift (width), each if its keyword is
-    true, total (*rows, width), which gets t, for `keep_sum`, out (*rows, width). All are float32.
+    true, total (*rows, width), which gets t, for `keep_sum`, out (*rows, width). All are of
+    `dtype`; t is float32, and rounded only where it is written.
     The name is layer_norm, or add_layer_norm with `add`, unless it is given.
     """
     with kernel(name or ("add_layer_norm" if add else "layer_norm")) as k:
@@ -60,6 +81,7 @@ def layer_norm(
             add=add,
             shift=shift,
             keep_sum=keep_sum,
+            dtype=dtype,
         )
         with row.launch():
             row.read()
@@ -80,6 +102,7 @@ def rms_norm(
     scale: bool = True,
     shift: bool = False,
     keep_sum: bool = False,
+    dtype: str = "float32",
     name: str | None = None,
 ) -> Any:
     """t / sqrt(mean(t^2) + eps) * scale, where t = a, or t = (a + shift) + b.
@@ -88,7 +111,14 @@ def rms_norm(
     """
     with kernel(name or ("add_rms_norm" if add else "rms_norm")) as k:
         row = _Row(
-            k, rows, width, vectors=("scale",) * scale, add=add, shift=shift, keep_sum=keep_sum
+            k,
+            rows,
+            width,
+            vectors=("scale",) * scale,
+            add=add,
+            shift=shift,
+            keep_sum=keep_sum,
+            dtype=dtype,
         )
         with row.launch():
             row.read()
@@ -111,6 +141,7 @@ class _Row:
         add: bool,
         shift: bool,
         keep_sum: bool,
+        dtype: str,
     ) -> None:
         self.k, self.width = k, width
         dims = k.dims(rows)
@@ -118,12 +149,10 @@ class _Row:
         before = ("a", "b") if add else ("a",)
         after = ("total", "out") if keep_sum else ("out",)
         vectors = (*vectors, "shift") if shift else vectors
-        self.wide = {name: k.buffer(name, (*dims, width)) for name in before}
-        self.vectors = {name: k.buffer(name, (width,)) for name in vectors}
-        self.wide |= {name: k.buffer(name, (*dims, width)) for name in after}
-        self.threads = 128
-        while self.threads < 1024 and width > self.threads * _VALUES_PER_THREAD:
-            self.threads *= 2
+        self.wide = {name: k.buffer(name, (*dims, width), dtype) for name in before}
+        self.vectors = {name: k.buffer(name, (width,), dtype) for name in vectors}
+        self.wide |= {name: k.buffer(name, (*dims, width), dtype) for name in after}
+        self.threads = threads_of(width)
         self.per_thread = -(-width // self.threads)
 
     @contextmanager
@@ -140,11 +169,11 @@ class _Row:
     def read(self) -> None:
         """t = (a + shift) + b; and total = t, where it is asked for."""
         with self._columns() as (i, column):
-            t = self.wide["a"][self.row, column]
+            t = load(self.wide["a"], self.row, column)
             if "shift" in self.vectors:
-                t = t + self.vectors["shift"][column]
+                t = t + load(self.vectors["shift"], column)
             if "b" in self.wide:
-                t = t + self.wide["b"][self.row, column]
+                t = t + load(self.wide["b"], self.row, column)
             whole = self.width % self.threads == 0
             store(self.t, [i], t if whole else guarded(column < self.width, t, f32(0)))
             if "total" in self.wide:
@@ -164,9 +193,9 @@ class _Row:
         with self._columns() as (i, column), when(column < self.width):
             value = normed(self.t[i])
             if "scale" in self.vectors:
-                value = value * self.vectors["scale"][column]
+                value = value * load(self.vectors["scale"], column)
             if "bias" in self.vectors:
-                value = value + self.vectors["bias"][column]
+                value = value + load(self.vectors["bias"], column)
             store(self.wide["out"], [self.row, column], value)
 
     @contextmanager

@@ -20,10 +20,12 @@ from tfgraph.backends.tvm.cuda.kernel import (
     flat,
     kernel,
     let,
+    load,
     local,
     loop,
     pick,
     product,
+    reduction_depth,
     store,
     when,
 )
@@ -31,16 +33,23 @@ from tfgraph.backends.tvm.cuda.kernel import (
 THREADS = 128
 
 
-def softmax(rows: Sequence[Dim], width: Dim, *, name: str = "softmax") -> Any:
-    """out = exp(x - max(x)) / sum(exp(x - max(x))) over the last axis, float32.
+def depth(width: int) -> int:
+    """How many additions a weight passes through: those of its thread, then over the block."""
+    return -(-width // THREADS) - 1 + reduction_depth(THREADS)
 
-    Parameters in order: x (*rows, width), out (*rows, width). A row of -inf alone, one that is
-    masked fully, becomes zeros.
+
+def softmax(
+    rows: Sequence[Dim], width: Dim, *, dtype: str = "float32", name: str = "softmax"
+) -> Any:
+    """out = exp(x - max(x)) / sum(exp(x - max(x))) over the last axis, in float32.
+
+    Parameters in order: x (*rows, width), out (*rows, width), both of `dtype`. A row of -inf
+    alone, one that is masked fully, becomes zeros.
     """
     with kernel(name) as k:
         dims, columns = k.dims(rows), k.dim(width)
-        x_in = k.buffer("x", (*dims, columns))
-        out_in = k.buffer("out", (*dims, columns))
+        x_in = k.buffer("x", (*dims, columns), dtype)
+        out_in = k.buffer("out", (*dims, columns), dtype)
         count = product(dims)
         with k.launch(blocks=(count,), threads=THREADS) as (block, thread):
             row = let("row", block)
@@ -57,15 +66,15 @@ def softmax(rows: Sequence[Dim], width: Dim, *, name: str = "softmax") -> Any:
             own_largest, own_total = local("own_largest", (1,)), local("own_total", (1,))
             store(own_largest, [0], f32(LOWEST))
             with own_columns() as column:
-                store(own_largest, [0], tirx.max(own_largest[0], x[row, column]))
+                store(own_largest, [0], tirx.max(own_largest[0], load(x, row, column)))
             largest = reduce("largest", own_largest[0], tirx.max)
 
             store(own_total, [0], f32(0))
             with own_columns() as column:
-                store(own_total, [0], own_total[0] + tirx.exp(x[row, column] - largest))
+                store(own_total, [0], own_total[0] + tirx.exp(load(x, row, column) - largest))
             total = reduce("total", own_total[0], lambda a, b: a + b)
 
             with own_columns() as column:
-                share = tirx.exp(x[row, column] - largest) / total
+                share = tirx.exp(load(x, row, column) - largest) / total
                 store(out, [row, column], pick(total == f32(0), f32(0), share))
     return k.function

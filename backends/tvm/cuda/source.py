@@ -35,7 +35,21 @@ _UNUSED = (
         "__asm__|volatile",
     ),
     (r"  #include <type_traits>\n", "std::"),
-    (r"  #include <cuda\.h>\n", r"\bCU|\bcu[A-Z]|half|bfloat|std::"),
+    (r"  #include <cuda\.h>\n", r"\bCU|\bcu[A-Z]|std::"),
+)
+_NARROW = (
+    # TVM's preamble for floats of 16 bits, to its end; and what is left of it, by what occurs in
+    # the code: kernels compute in float32.
+    re.compile(
+        r"#if !defined\(__CUDA_ARCH__\) \|\| \(__CUDA_ARCH__ >= (?:530|800)\)\n#include <cuda_"
+        r".*?(?=#if \(\(\(__CUDACC_VER_MAJOR__ == 11\) && \(__CUDACC_VER_MINOR__ >= 4)",
+        re.DOTALL,
+    ),
+    {
+        r"\bhalf\b": "#include <cuda_fp16.h>",
+        r"\bnv_bfloat16\b": "#include <cuda_bf16.h>",
+        "CUDART_": "#include <math_constants.h>",
+    },
 )
 
 
@@ -58,7 +72,9 @@ def readable(
 
     at = code.index('extern "C"')
     definitions = _SIGNATURE.sub(define, code[at:]).strip()
-    preamble = code[:at]
+    narrow, headers = _NARROW
+    used = [f"{line}\n" for word, line in headers.items() if re.search(word, definitions)]
+    preamble = narrow.sub("".join(used), code[:at])
     for part, user in _UNUSED:
         if not re.search(user, definitions):
             preamble = re.sub(part, "", preamble, flags=re.DOTALL)

@@ -17,7 +17,7 @@ from tfgraph.backends.tvm.cuda.expressions import Expressions
 from tfgraph.backends.tvm.cuda.kernel import REMARK
 
 WIDTH = 100
-_TYPE = r"(?:int64_t|int|uint|float|bool|int8_t|uint8_t)"
+_TYPE = r"(?:int64_t|int|uint|float|bool|int8_t|uint8_t|half|nv_bfloat16)"
 _ARRAY = re.compile(
     rf"^(?P<indent> *)(?P<shared>__shared__ )?alignas\(64\) (?P<type>{_TYPE}) (?P<name>\w+)"
     r"\[(?P<size>\d+)\];$"

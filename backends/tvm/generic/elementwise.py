@@ -8,8 +8,9 @@ from typing import Any
 from tvm import tirx
 from tvm.tirx.script import builder as T
 
-from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
+from tfgraph.backends.tvm.generic.kernel import Kernel, emitter
 from tfgraph.backends.tvm.generic.loops import Loops
+from tfgraph.backends.tvm.narrow import NARROW, computed
 from tfgraph.ir import DType, exact
 
 Expr = Any
@@ -119,13 +120,19 @@ def _logical_not(kernel: Kernel) -> None:
 @emitter("where")
 def _where(kernel: Kernel) -> None:
     condition, yes, no = kernel.operands
+    yes, no = yes.raw, no.raw
     kernel.fill(lambda i: tirx.Select(condition.at(i), yes.at(i), no.at(i)))
 
 
 @emitter("cast")
 def _cast(kernel: Kernel) -> None:
-    (x,) = kernel.operands
-    kernel.fill(lambda i: convert(x, i, kernel.result.type.dtype))
+    (x,), dtype = kernel.operands, kernel.result.type.dtype
+    if dtype == x.type.dtype:
+        kernel.fill(lambda i: x.raw[i])
+    elif x.type.dtype.value in NARROW:  # whose bits as float32 may be asked for
+        kernel.fill(lambda i: convert(kernel.loops.hold(x[i]), dtype))
+    else:
+        kernel.fill(lambda i: convert(x[i], dtype))
 
 
 def _is_nonzero(x: Expr) -> Expr:
@@ -137,12 +144,11 @@ def _is_nonzero(x: Expr) -> Expr:
     )
 
 
-def convert(x: Tensor, indices: tuple[Expr, ...], dtype: DType) -> Expr:
-    """An element as another type: floats to integers truncate, nonzero is true."""
-    if dtype == x.type.dtype:
-        return x[indices]
+def convert(x: Expr, dtype: DType) -> Expr:
+    """A number as another type: floats to integers truncate, nonzero is true."""
     if dtype == DType.bool_:
-        return _is_nonzero(x[indices])
-    if x.type.dtype == DType.bool_:
-        return tirx.Select(x[indices], tirx.const(1, dtype.value), tirx.const(0, dtype.value))
-    return tirx.Cast(dtype.value, x[indices])
+        return x if is_bool(x) else _is_nonzero(x)
+    name = computed(dtype.value)
+    if is_bool(x):
+        return tirx.Select(x, tirx.const(1, name), tirx.const(0, name))
+    return x if str(x.ty.dtype) == name else tirx.Cast(name, x)

@@ -7,18 +7,19 @@ element of the result is, and `kernel.loops` in which order. May import: tvm, tf
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.generic.dims import symbols_of, to_expr
 from tfgraph.backends.tvm.generic.loops import Loops, i64, product
+from tfgraph.backends.tvm.narrow import computed, rounded, widened
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Dim, DType, Exact, Mask, Node, TensorType, Value
+from tfgraph.ops.floats import held
 
 if TYPE_CHECKING:
     from tfgraph.backends.tvm.generic.loops import Indices
@@ -27,24 +28,35 @@ Expr = Any
 Emitter = Callable[["Kernel"], None]
 EMITTERS: dict[str, Emitter] = {}
 
-DTYPES = (DType.float32, DType.int64, DType.int32, DType.int8, DType.uint8, DType.bool_)
+OTHERS = (DType.int64, DType.int32, DType.int8, DType.uint8, DType.bool_)
+"""The element types beside floats."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """An operand or result: its type in the IR, its buffer, its shape as expressions."""
+    """An operand or result: its type in the IR, its buffer, its shape as expressions.
+
+    Elements are as one computes with them: floats of 16 bits as float32, unless they only move.
+    """
 
     type: TensorType
     buffer: Any
     shape: tuple[Expr, ...]
+    moves: bool = False
+
+    @property
+    def raw(self) -> Tensor:
+        """The same, its elements as they are in memory, to be moved."""
+        return replace(self, moves=True)
 
     @property
     def dtype(self) -> str:
-        """The name of the element type in TVM, which is NumPy's."""
-        return self.type.dtype.value
+        """The name in TVM, which is NumPy's, of the type in which elements are computed."""
+        return computed(self.type.dtype.value)
 
     def __getitem__(self, indices: Sequence[Expr]) -> Expr:
-        return self.buffer[tuple(indices)] if indices else self.buffer[()]
+        element = self.buffer[tuple(indices)] if indices else self.buffer[()]
+        return element if self.moves else widened(element)
 
     def at(self, indices: Sequence[Expr]) -> Expr:
         """The element that stands at `indices` once the tensor is broadcast to that rank."""
@@ -54,15 +66,15 @@ class Tensor:
         ]
 
     def store(self, indices: Sequence[Expr], value: Expr) -> None:
-        """self[indices] = value."""
-        T.buffer_store(self.buffer, value, list(indices))
+        """self[indices] = value, rounded to the element type."""
+        T.buffer_store(self.buffer, rounded(value, self.type.dtype.value), list(indices))
 
     def flat(self) -> Tensor:
         """The same memory with one axis."""
         size = product(self.shape)
-        buffer = T.decl_buffer((size,), self.dtype, data=self.buffer.data)
+        buffer = T.decl_buffer((size,), self.type.dtype.value, data=self.buffer.data)
         IRBuilder.name(self.buffer.name, buffer)
-        return Tensor(self.type, buffer, (size,))
+        return replace(self, buffer=buffer, shape=(size,))
 
 
 @dataclass(frozen=True)
@@ -116,7 +128,7 @@ def build(node: Node, loops: Loops) -> Any:
     if node.op not in EMITTERS:
         raise TfgraphError(f"{node.op} has no generic kernel", node.location)
     for value in (*node.inputs, *node.outputs):
-        if value.type.dtype not in DTYPES:
+        if value.type.dtype not in (*loops.floats, *OTHERS):
             raise TfgraphError(
                 f"{node.op} of {value.type.dtype} has no compiled kernel",
                 node.location,
@@ -161,10 +173,9 @@ def _declare(node: Node, loops: Loops) -> Kernel:
 
 
 def constant(value: Exact, dtype: DType) -> Expr:
-    """An exact number, rounded once to the element type."""
+    """An exact number as the element type holds it."""
     if dtype.is_float:
-        with np.errstate(over="ignore"):
-            return tirx.const(float(np.float32(float(value))), dtype.value)
+        return tirx.const(held(value, dtype), computed(dtype.value))
     if dtype == DType.bool_:
         return tirx.const(value.factor != 0, dtype.value)
     return tirx.const(int(value.factor) if value.is_integer else int(float(value)), dtype.value)

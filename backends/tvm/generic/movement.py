@@ -15,19 +15,19 @@ Expr = Any
 @emitter("reshape")
 def _reshape(kernel: Kernel) -> None:
     x, y = kernel.operands[0].flat(), kernel.result.flat()
-    kernel.loops.each(y.shape, lambda i: y.store(i, x[i]))
+    kernel.loops.each(y.shape, lambda i: y.store(i, x.raw[i]))
 
 
 @emitter("transpose")
 def _transpose(kernel: Kernel) -> None:
     (x,), perm = kernel.operands, kernel.attr("perm")
-    kernel.fill(lambda i: x[[i[perm.index(axis)] for axis in range(len(perm))]])
+    kernel.fill(lambda i: x.raw[[i[perm.index(axis)] for axis in range(len(perm))]])
 
 
 @emitter("broadcast_to")
 def _broadcast_to(kernel: Kernel) -> None:
     (x,) = kernel.operands
-    kernel.fill(x.at)
+    kernel.fill(x.raw.at)
 
 
 @emitter("concat")
@@ -41,7 +41,7 @@ def _concat(kernel: Kernel) -> None:
 
 def _copy_to(kernel: Kernel, part: Tensor, axis: int, start: Expr) -> None:
     def copy(i: Indices) -> None:
-        kernel.result.store((*i[:axis], start + i[axis], *i[axis + 1 :]), part[i])
+        kernel.result.store((*i[:axis], start + i[axis], *i[axis + 1 :]), part.raw[i])
 
     kernel.loops.each(part.shape, copy)
 
@@ -50,7 +50,7 @@ def _copy_to(kernel: Kernel, part: Tensor, axis: int, start: Expr) -> None:
 def _slice(kernel: Kernel) -> None:
     (x,) = kernel.operands
     axis, start = kernel.attr("axis") % x.type.rank, kernel.attr("start")
-    kernel.fill(lambda i: x[(*i[:axis], start + i[axis], *i[axis + 1 :])])
+    kernel.fill(lambda i: x.raw[(*i[:axis], start + i[axis], *i[axis + 1 :])])
 
 
 @emitter("take")
@@ -76,7 +76,7 @@ def gather(kernel: Kernel, x: Tensor, indices: Tensor, axis: int) -> None:
     def value(i: Indices) -> Expr:
         found = T.cast(indices[i[axis:end]], "int64")
         inside = T.max(T.min(found, x.shape[axis] - 1), i64(0))
-        return x[(*i[:axis], inside, *i[end:])]
+        return x.raw[(*i[:axis], inside, *i[end:])]
 
     kernel.fill(value)
 
@@ -92,7 +92,7 @@ def _take_at(kernel: Kernel) -> None:
             T.max(T.min(T.cast(given.at(i[:shared]), "int64"), x.shape[axis] - 1), i64(0))
             for axis, given in enumerate(indices)
         ]
-        return x[(*found, *i[shared:])]
+        return x.raw[(*found, *i[shared:])]
 
     kernel.fill(value)
 

@@ -16,6 +16,7 @@ from tvm.tirx.script import builder as T
 from tfgraph.backends.tvm.generic.elementwise import extremum, is_float
 from tfgraph.backends.tvm.generic.kernel import Kernel, Tensor, emitter
 from tfgraph.backends.tvm.generic.loops import Indices, Loops, i64
+from tfgraph.backends.tvm.narrow import NARROW
 
 Expr = Any
 Combine = Callable[[Expr, Expr], Expr]
@@ -208,23 +209,29 @@ def _softmax_rows(kernel: Kernel, axis: int) -> None:
     (x,), y, loops = kernel.operands, kernel.result, kernel.loops
     count, exp = x.shape[axis], loops.functions["exp"]
     maximum = extremum(loops, "maximum")
+    # A weight of 16 bits would be rounded when it is kept, and again when it is divided.
+    keeps = y.type.dtype.value not in NARROW
 
     def row(at: Callable[[Expr], Indices]) -> None:
         lowest = T.float32(-math.inf)
         high = loops.hold(fold(loops, count, lambda k: x[at(k)], maximum, lowest, loops.lanes))
         high = loops.hold(_finite(high))
 
-        def weigh(k: Expr) -> Expr:
+        def weight(k: Expr) -> Expr:
             score = x[at(k)]
             lanes = int(score.ty.dtype.lanes)
-            weight = loops.hold(exp(score - (T.broadcast(high, lanes) if lanes > 1 else high)))
-            y.store(at(k), weight)
-            return weight
+            return loops.hold(exp(score - (T.broadcast(high, lanes) if lanes > 1 else high)))
+
+        def weigh(k: Expr) -> Expr:
+            found = weight(k)
+            if keeps:
+                y.store(at(k), found)
+            return found
 
         total = loops.hold(fold(loops, count, weigh, add, T.float32(0), loops.lanes))
         total = loops.hold(_divisor(total))
         with loop(count) as k:
-            y.store(at(k), y[at(k)] / total)
+            y.store(at(k), (y[at(k)] if keeps else weight(k)) / total)
 
     _each_line(kernel, x, axis, row)
 

@@ -38,7 +38,8 @@ def _rotary(kernel: Kernel) -> None:
 
     def copy(at: Indices) -> None:
         b, row, h, i = at
-        y.store((b, row, h * size + 2 * half + i), read(b, row, h, 2 * half + i))
+        element = x.raw[(b, row, start + h * size + 2 * half + i)]
+        y.store((b, row, h * size + 2 * half + i), element)
 
     kernel.loops.each((batch, length, heads, half), turn)
     left = y.type.shape[-1] - 2 * kernel.attr("heads") * cos.type.shape[-1]
