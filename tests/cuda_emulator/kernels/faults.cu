@@ -48,14 +48,14 @@ extern "C" __global__ void staged(float* out, const float* x, int stages) {
   extern __shared__ __align__(16) float tiles[];
   const int thread = threadIdx.x;
   if (thread < 16) {
-    cp_async_16(&tiles[4 * thread], &x[4 * thread], true);
+    cp_async_16(&tiles[4 * thread], &x[4 * thread], 16);
   }
   cp_async_commit();
   float sum = 0.0f;
   for (int stage = 0; stage < stages; ++stage) {
     const int next = stage + 1;
     if (thread < 16) {
-      cp_async_16(&tiles[next % 2 * 64 + 4 * thread], &x[next * 64 + 4 * thread], next < stages);
+      cp_async_16(&tiles[next % 2 * 64 + 4 * thread], &x[next * 64 + 4 * thread], next < stages ? 16 : 0);
     }
     cp_async_commit();
     cp_async_wait<1>();

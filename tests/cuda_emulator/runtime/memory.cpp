@@ -6,9 +6,11 @@
 // accesses are no race.
 #include "machine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -45,18 +47,28 @@ struct Region {
 constexpr size_t kArena = 1 << 20;
 alignas(4096) char arena[kArena];
 size_t arena_used;
-std::vector<Region> shared_regions;  // of the kernel that runs
+std::deque<Region> shared_regions;  // of the kernel that runs; they stay where they are
 std::vector<Region> global_regions;
 Region* latest;
+// The first read in this block of what nobody had written. If that was for want of a barrier, the
+// write is still to come, and then is a race, which says more; if none comes, this is the error.
+struct Doubt {
+  const Region* region;  // null: none
+  size_t offset;
+  Stamp reader;
+} doubt;
 
 bool in_arena(const void* address) { return address >= arena && address < arena + kArena; }
 
 Region* find(const void* address) {
   const char* at = static_cast<const char*>(address);
   if (latest && at >= latest->start && at < latest->start + latest->bytes) return latest;
-  for (Region& region : in_arena(address) ? shared_regions : global_regions)
-    if (at >= region.start && at < region.start + region.bytes) return latest = &region;
-  return nullptr;
+  const auto look = [&](auto& regions) -> Region* {
+    for (Region& region : regions)
+      if (at >= region.start && at < region.start + region.bytes) return latest = &region;
+    return nullptr;
+  };
+  return in_arena(address) ? look(shared_regions) : look(global_regions);
 }
 
 std::string named(const Region& region, size_t offset) {
@@ -79,11 +91,14 @@ std::string by(unsigned thread, Index block) {
   const char* at = static_cast<const char*>(address);
   const Region* nearest = nullptr;
   long distance = 0;
-  for (const Region& region : in_arena(address) ? shared_regions : global_regions) {
-    const long past = at - region.start;
-    const long off = past < 0 ? past : past - static_cast<long>(region.bytes);
-    if (nearest == nullptr || labs(off) < labs(distance)) nearest = &region, distance = off;
-  }
+  const auto look = [&](const auto& regions) {
+    for (const Region& region : regions) {
+      const long past = at - region.start;
+      const long off = past < 0 ? past : past - static_cast<long>(region.bytes);
+      if (nearest == nullptr || labs(off) < labs(distance)) nearest = &region, distance = off;
+    }
+  };
+  in_arena(address) ? look(shared_regions) : look(global_regions);
   char where[200] = "no memory of the launch";
   if (nearest)
     snprintf(where, sizeof where, "%ld bytes %s %s of %zu bytes", labs(distance),
@@ -191,9 +206,9 @@ inline void check(const void* address, size_t bytes, Site site, unsigned thread)
       fail_pending(region, offset, writer, write, site, thread);
     if (!(kind == Kind::atomic && writer.flags & kAtomic) && unordered(writer, region, thread))
       fail_race(region, offset, writer, true, write, site, thread);
-    if (region.shared && kind != Kind::write && kind != Kind::copy && writer.time < block_began)
-      fail("uninitialised: %s reads %s, which nobody in the block has written\n  at: %s",
-           by(thread, block_index).c_str(), named(region, offset).c_str(), place(site).text);
+    if (region.shared && kind != Kind::write && kind != Kind::copy && writer.time < block_began &&
+        doubt.region == nullptr)
+      doubt = {&region, offset, stamp};
     for (const Stamp* reader : {&cell.reader, &cell.other}) {
       const bool by_atomic = reader->flags & kAtomic;
       if ((kind == Kind::read ? by_atomic : !(kind == Kind::atomic && by_atomic)) &&
@@ -253,7 +268,17 @@ void end_copy(const void* to, size_t bytes) {
 
 void begin_launch_memory() { shared_regions.clear(), arena_used = 0, latest = nullptr; }
 
-void begin_block_memory() { memset(arena, 0xff, arena_used); }  // NaN
+void begin_block_memory() {
+  memset(arena, 0xff, arena_used);  // NaN
+  doubt.region = nullptr;
+}
+
+void end_block_memory() {
+  if (doubt.region == nullptr) return;
+  fail("uninitialised: %s reads %s, which nobody in the block has written\n  at: %s",
+       by(doubt.reader.thread, block_index).c_str(), named(*doubt.region, doubt.offset).c_str(),
+       place(site_of(doubt.reader.site)).text);
+}
 
 void* shared_variable(size_t bytes, size_t alignment, size_t element, const char* name, int line) {
   for (const Region& region : shared_regions)
