@@ -13,10 +13,10 @@ from pathlib import Path
 from cuda_emulator.source import for_host, kernel_names
 
 _FOLDER = Path(__file__).parent
-_COMMON = ("-std=c++17", "-g", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
+_COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
 _COMMON += ("-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-fno-exceptions")
 # Kernels: -O1, so that accesses stand as they are written; no fused multiply-add of its own accord.
-_KERNEL = (*_COMMON, "-O1", "-w", "-ffp-contract=off", "-fno-math-errno")
+_KERNEL = (*_COMMON, "-O1", "-g", "-w", "-ffp-contract=off", "-fno-math-errno")
 _CHECKED = ("-fsanitize=thread",)
 
 
@@ -50,7 +50,9 @@ def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
         return library
     original = folder / f"{digest}.cu"  # what messages show
     original.write_text(source, encoding="utf-8")
-    text = f'#line 1 "{original.resolve()}"\n{for_host(source)}\n' + "".join(
+    text = f'#line 1 "{original.resolve()}"\n{for_host(source)}\n'
+    text += f"const bool cuda_emulator::checked = {str(checked).lower()};\n"
+    text += "".join(
         f'\nextern "C" __attribute__((visibility("default"))) int cuda_emulator_launch_{name}('
         "const unsigned* grid, const unsigned* block, unsigned dynamic_shared, void** arguments) {\n"
         f'  return cuda_emulator::launch({name}, "{name}", grid, block, dynamic_shared, arguments);\n'

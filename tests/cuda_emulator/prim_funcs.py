@@ -9,6 +9,7 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,22 @@ class CudaOnCpu:
         self,
         functions: Mapping[str, Any],
         directory: Path,
-        edit: Callable[[str], str] = lambda source: source,
         *,
         checked: bool = True,
         arch: str = "sm_80",
     ) -> None:
-        """Emit and build; `edit` changes the source in between. Without `checked` there are numbers
-        only, several times sooner."""
+        """Emit and build. Without `checked` there are numbers only, several times sooner."""
         self._functions = dict(functions)
+        self._directory = directory
         source, kernels = emit_kernels(self._functions, parse_arch(arch))
         self.kernels = {kernel.name: kernel for kernel in kernels}
-        self._emulated = Emulated(edit(source), directory, checked=checked)
+        self._emulated = Emulated(source, directory, checked=checked)
+
+    def edited(self, edit: Callable[[str], str]) -> CudaOnCpu:
+        """The same with another source."""
+        made = copy(self)
+        made._emulated = Emulated(edit(self.source), self._directory)
+        return made
 
     @property
     def source(self) -> str:
@@ -52,8 +58,13 @@ class CudaOnCpu:
         """How many barriers all blocks of the last launch passed, each counted once a block."""
         return self._emulated.barriers
 
-    def __call__(self, name: str, *inputs: np.ndarray | int) -> list[np.ndarray]:
-        """The outputs of the function, given its parameters in order but for the outputs."""
+    def __call__(
+        self, name: str, *inputs: np.ndarray | int, kernel: str | None = None
+    ) -> list[np.ndarray]:
+        """The outputs of the function, given its parameters in order but for the outputs.
+
+        A function whose host chooses among kernels needs the name of one.
+        """
         arguments: dict[str, np.ndarray | int] = {}
         symbols: dict[str, int] = {}
         for parameter, value in zip(self._functions[name].params, inputs, strict=False):
@@ -71,7 +82,7 @@ class CudaOnCpu:
             shape = [symbols[str(n)] if str(n) in symbols else int(n) for n in parameter.ty.shape]
             outputs.append(np.full(shape, np.nan, _dtype(str(parameter.ty.dtype))))
             arguments[f"{parameter.name}_ptr"] = outputs[-1]
-        self.launch(f"{name}_kernel", arguments | symbols)
+        self.launch(kernel or f"{name}_kernel", arguments | symbols)
         return outputs
 
     def launch(self, name: str, arguments: Mapping[str, np.ndarray | int]) -> None:

@@ -19,9 +19,10 @@ from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
 from tfgraph.backends.tvm.cuda.gemm import linear, matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
+from tfgraph.backends.tvm.cuda.tensor_linear import linear as tensor_linear
 from tfgraph.backends.tvm.kernels import AttentionShape
 
-BARRIER = re.compile(r"__sync(?:threads|warp)\(\);")
+BARRIER = re.compile(r"(?:__sync(?:threads|warp)|cp_async_wait<\d+>|cp_async_commit)\(\);")
 
 
 def normal(*shape: int, seed: int = 1) -> np.ndarray:
@@ -71,6 +72,23 @@ def test_every_barrier_is_needed_and_its_loss_is_seen(name: str, tmp_path: Path)
     count = len(BARRIER.findall(right.source))
     assert count >= 1
     for nth in range(count):
-        broken = CudaOnCpu({name: function}, tmp_path, without(nth))
+        broken = right.edited(without(nth))
         with pytest.raises(KernelFault, match="race|uninitialised"):
             broken(name, *inputs)
+
+
+def test_every_step_of_a_pipeline_is_needed(tmp_path: Path) -> None:
+    function = tensor_linear(("m",), 328, 70, dtype="float16")  # more slices than are kept
+    inputs = [normal(70, 328).astype(np.float16), normal(70, 328).astype(np.float16)]
+    right = CudaOnCpu({"linear": function}, tmp_path)
+    tiled = [name for name, kernel in right.kernels.items() if kernel.dynamic_shared_bytes]
+    for name in tiled:
+        right("linear", *inputs, kernel=name)
+    count = len(BARRIER.findall(right.source))
+    assert count >= 5 * len(tiled)
+    for nth in range(count):
+        broken = right.edited(without(nth))
+        before = broken.source[: list(BARRIER.finditer(right.source))[nth].start()]
+        (name,) = re.findall(r"^(\w+)\(", before, re.MULTILINE)[-1:]
+        with pytest.raises(KernelFault, match="race|too early|uninitialised"):
+            broken("linear", *inputs, kernel=name)

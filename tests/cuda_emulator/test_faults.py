@@ -55,9 +55,11 @@ def launches() -> dict[str, Launch]:
     }
 
 
-def run(source: str, name: str, folder: Path, order: Order = "ascending") -> np.ndarray:
+def run(
+    source: str, name: str, folder: Path, order: Order = "ascending", *, checked: bool = True
+) -> np.ndarray:
     launch = launches()[name]
-    Emulated(source, folder)(
+    Emulated(source, folder, checked=checked)(
         name,
         launch.arguments,
         grid=launch.grid,
@@ -85,6 +87,18 @@ def kernel(name: str) -> str:
 def test_right_kernels(name: str, order: Order, folder: Path) -> None:
     want = launches()[name].want
     np.testing.assert_allclose(run(kernel(name), name, folder, order), want, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", launches())
+def test_numbers_alone(name: str, folder: Path) -> None:
+    got = run(kernel(name), name, folder, "descending", checked=False)
+    np.testing.assert_allclose(got, launches()[name].want, rtol=1e-6, atol=1e-6)
+
+
+def test_unchecked_writes_outside_are_seen_in_the_margins(folder: Path) -> None:
+    broken = kernel("reversed").replace("out[blockIdx.x", "out[1 + blockIdx.x")
+    with pytest.raises(KernelFault, match="wrote outside of out"):
+        run(broken, "reversed", folder, checked=False)
 
 
 GONE = ""

@@ -167,6 +167,7 @@ struct Span {
 
 // The cells of an access; fails if it is not wholly inside a region. Null: not memory of the launch.
 inline Span span_of(const void* address, size_t bytes, bool write, Site site, unsigned thread) {
+  if (!checked) return {};
   if (static_cast<size_t>(static_cast<const char*>(address) - stacks) < stacks_bytes) return {};
   if (!in_arena(address) && (in_image(address) || global_regions.empty())) return {};
   Region* region = find(address);
@@ -222,7 +223,7 @@ inline void check(const void* address, size_t bytes, Site site, unsigned thread)
 }
 
 inline void check_alignment(const void* address, size_t bytes, bool write, Site site) {
-  if ((reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0) return;
+  if ((reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0 || !checked) return;
   const Region* region = find(address);
   if (region == nullptr) return;
   const size_t offset = static_cast<const char*>(address) - region->start;
@@ -260,6 +261,7 @@ void begin_copy(const void* to, size_t bytes, Site site) {
 
 void end_copy(const void* to, size_t bytes) {
   const Span span = span_of(to, bytes, true, nullptr, current);
+  if (span.region == nullptr) return;
   for (size_t i = span.first; i <= span.last; ++i) {
     span.region->cells[i].writer.time = now;
     span.region->cells[i].writer.flags = 0;
