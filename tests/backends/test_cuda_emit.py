@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.cuda_model import encoder_layer
 from cuda_emulator.prim_funcs import CudaOnCpu
+from helpers.cuda_model import encoder_layer
 from helpers.tolerance import assert_close
 from tvm import relax, te, tirx
 

@@ -52,13 +52,7 @@ def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
     original.write_text(source, encoding="utf-8")
     text = f'#line 1 "{original.resolve()}"\n{for_host(source)}\n'
     text += f"const bool cuda_emulator::checked = {str(checked).lower()};\n"
-    text += "".join(
-        f'\nextern "C" __attribute__((visibility("default"))) int cuda_emulator_launch_{name}('
-        "const unsigned* grid, const unsigned* block, unsigned dynamic_shared, void** arguments) {\n"
-        f'  return cuda_emulator::launch({name}, "{name}", grid, block, dynamic_shared, arguments);\n'
-        "}\n"
-        for name in kernel_names(source)
-    )
+    text += "".join(map(_entry, kernel_names(source)))
     host = folder / f"{digest}.cpp"
     host.write_text(text, encoding="utf-8")
     include = ("-include", str(_FOLDER / "include" / "device.h"), f"-I{_FOLDER / 'include'}")
@@ -66,6 +60,17 @@ def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
     _run(*_KERNEL, *(_CHECKED if checked else ()), *include, "-c", str(host), "-o", str(made))
     _run("-shared", "-Wl,-Bsymbolic", str(made), *_runtime(), "-ldl", "-o", str(library))
     return library
+
+
+def _entry(kernel: str) -> str:
+    """The function that launches the kernel."""
+    return (
+        '\nextern "C" __attribute__((visibility("default")))\n'
+        f"int cuda_emulator_launch_{kernel}(const unsigned* grid, const unsigned* block,\n"
+        "    unsigned dynamic_shared, void** arguments) {\n"
+        f'  return cuda_emulator::launch({kernel}, "{kernel}", grid, block, dynamic_shared,\n'
+        "      arguments);\n}\n"
+    )
 
 
 @cache

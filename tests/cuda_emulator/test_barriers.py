@@ -1,4 +1,4 @@
-"""Each barrier of the kernels is needed: without it the emulator sees a race, or what is missing."""
+"""Each barrier of the kernels is needed: without it the emulator sees a race."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_barrier_is_needed_and_its_loss_is_seen(name: str, tmp_path: Path)
     assert count >= 1
     for nth in range(count):
         broken = right.edited(without(nth))
-        with pytest.raises(KernelFault, match="race|uninitialised"):
+        with pytest.raises(KernelFault, match="race"):
             broken(name, *inputs)
 
 
@@ -90,5 +90,5 @@ def test_every_step_of_a_pipeline_is_needed(tmp_path: Path) -> None:
         broken = right.edited(without(nth))
         before = broken.source[: list(BARRIER.finditer(right.source))[nth].start()]
         (name,) = re.findall(r"^(\w+)\(", before, re.MULTILINE)[-1:]
-        with pytest.raises(KernelFault, match="race|too early|uninitialised"):
+        with pytest.raises(KernelFault, match=r"race|too early"):
             broken("linear", *inputs, kernel=name)

@@ -18,7 +18,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Emulated:
 
 
 def hard_floats(dtype: np.dtype) -> np.ndarray:
-    """65,536 float32: each number of `dtype`, its midpoint with the next, and what lies beside it."""
+    """65,536 float32: a quarter of the numbers of `dtype`, midpoints, and what lies beside."""
     every = np.arange(1 << 14, dtype=np.uint16) * 4 + 1
     exact = every.view(dtype).astype(np.float32)
     following = (every + 1).view(dtype).astype(np.float32)

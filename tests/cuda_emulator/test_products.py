@@ -1,7 +1,7 @@
 """Fragments of tensor cores where the hardware has them, and products made of them, in float64.
 
-The layouts are written here as CUTLASS has them, in include/cute/atom/mma_traits_sm80.hpp: shapes and
-strides that map (lane, number of the lane) to a place in the matrix, column by column.
+The layouts are written here as CUTLASS has them, in include/cute/atom/mma_traits_sm80.hpp: shapes
+and strides that map (lane, number of the lane) to a place in the matrix, column by column.
 """
 
 from __future__ import annotations
@@ -79,8 +79,7 @@ def test_ldmatrix(run: Emulated) -> None:
     x = np.arange(4 * 64, dtype=np.uint16).reshape(4, 8, 8)
     plain, transposed = np.zeros((2, 32, 4), np.uint32)
     run("ldmatrix_once", [plain, transposed, x], grid=(1,), block=(32,))
-    # "each thread in the warp receives one fragment of a row": lane l has (l / 4, 2 (l % 4)), and the
-    # neighbour, of each matrix.
+    # Lane l gets the elements (l / 4, 2 (l % 4)) and the next of each matrix.
     for got, matrices in ((plain, x), (transposed, x.swapaxes(1, 2))):
         want = matrices.reshape(4, 32, 2).swapaxes(0, 1)
         np.testing.assert_array_equal(got.view(np.uint16).reshape(32, 4, 2), want)
