@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from cuda_emulator.build import host_library
-from cuda_emulator.launch import require_host_compiler
 from cuda_emulator.source import for_host, kernel_names
 from cuda_emulator.sources import KERNELS, kernels
 
@@ -44,7 +43,6 @@ def test_a_declaration_that_is_not_understood_is_an_error() -> None:
 
 
 def test_the_same_source_is_built_once(tmp_path: Path) -> None:
-    require_host_compiler()
     source = 'extern "C" __global__ void nothing() {}\n'
     first = host_library(source, tmp_path)
     made = first.stat().st_mtime_ns
@@ -54,6 +52,5 @@ def test_the_same_source_is_built_once(tmp_path: Path) -> None:
 
 
 def test_what_g_plus_plus_says_is_passed_on(tmp_path: Path) -> None:
-    require_host_compiler()
     with pytest.raises(RuntimeError, match="undeclared_name"):
         host_library('extern "C" __global__ void f() { undeclared_name(); }', tmp_path)
