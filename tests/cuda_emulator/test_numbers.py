@@ -5,7 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from cuda_emulator.launch import Emulated
+from cuda_emulator.launch import Emulated, Order
 from cuda_emulator.sources import kernels
 
 BFLOAT = np.dtype(ml_dtypes.bfloat16)
@@ -83,3 +83,17 @@ def test_shuffles(run: Emulated) -> None:
     votes = int(((x % 3 == 0) * (1 << lane.astype(np.int64))).sum())
     np.testing.assert_array_equal(out[4].astype(np.uint32), votes)
     assert (out[5] == (40 in x) + 2).all()
+
+
+@pytest.mark.parametrize("order", ["ascending", "descending", 1])
+def test_places(run: Emulated, order: Order) -> None:
+    out = np.full((2, 1, 3, 4, 5, 7), -1, np.int32)  # grid (3, 1, 2) of blocks of (7, 5, 4) threads
+    run("places", [out], grid=(3, 1, 2), block=(7, 5, 4), order=order)
+    block_z, _, block_x, _, y, x = np.indices(out.shape)
+    np.testing.assert_array_equal(out, 100 * (x + 10 * y + 10 * block_x) + block_z)
+
+
+def test_an_array_that_is_given_twice_is_one(run: Emulated) -> None:
+    x = np.zeros(40, np.float32)
+    run("next", [x, x], grid=(1,), block=(40,))
+    assert (x == 1).all()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from cuda_emulator.build import host_library
 from cuda_emulator.source import for_host, kernel_names
-from cuda_emulator.sources import KERNELS, kernels
+from cuda_emulator.sources import KERNELS, PRELUDE, kernels
 
 NAMES = [file.stem for file in KERNELS]
 
@@ -35,6 +35,15 @@ def test_lines_stay_where_they_are(name: str) -> None:
     assert not re.search(r"\basm\b", changed)
     assert "__shared__" not in re.sub("//.*", "", changed)
     assert len(kernel_names(source)) == source.count("__global__")
+
+
+def test_every_function_with_assembly_has_its_double() -> None:
+    name = re.compile(r"^(?:DEVICE|__forceinline__) \w+ (\w+)\(", re.MULTILINE)
+    text = PRELUDE.read_text("utf-8")
+    replaced = set(name.findall(text)) - set(name.findall(for_host(text)))
+    doubles = (Path(__file__).parent / "include" / "tensor_cores.h").read_text("utf-8")
+    assert "mma_f16" in replaced
+    assert replaced <= set(name.findall(doubles))
 
 
 def test_a_declaration_that_is_not_understood_is_an_error() -> None:

@@ -63,3 +63,15 @@ extern "C" __global__ void shuffles(int* out, const int* x) {
   out[128 + lane] = (int)__ballot_sync(0xffffffff, own % 3 == 0);
   out[160 + lane] = __any_sync(0xffffffff, own == 40) + 2 * __all_sync(0xffffffff, own < 100);
 }
+
+// Blocks of any shape: what a thread knows of its place.
+extern "C" __global__ void places(int* out) {
+  const int block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+  const int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const int threads = blockDim.x * blockDim.y * blockDim.z;
+  out[block * threads + thread] = 100 * (threadIdx.x + 10 * threadIdx.y + 10 * blockIdx.x) + blockIdx.z;
+}
+
+extern "C" __global__ void next(float* y, const float* x) {
+  y[threadIdx.x] = x[threadIdx.x] + 1.0f;
+}

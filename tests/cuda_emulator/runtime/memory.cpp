@@ -75,6 +75,12 @@ struct Doubt {
 
 bool in_arena(const void* address) { return address >= arena && address < arena + kArena; }
 
+// A thread's own memory, or constants of the library.
+inline bool private_to_thread(const void* address) {
+  if (static_cast<size_t>(static_cast<const char*>(address) - stacks) < stacks_bytes) return true;
+  return !in_arena(address) && in_image(address);
+}
+
 Region* find(const void* address) {
   const char* at = static_cast<const char*>(address);
   if (latest && at >= latest->start && at < latest->start + latest->bytes) return latest;
@@ -182,9 +188,8 @@ struct Span {
 
 // The cells of an access; fails if it is not wholly inside a region. Null: not memory of the launch.
 inline Span span_of(const void* address, size_t bytes, bool write, Site site, unsigned thread) {
-  if (!checked) return {};
-  if (static_cast<size_t>(static_cast<const char*>(address) - stacks) < stacks_bytes) return {};
-  if (!in_arena(address) && (in_image(address) || global_regions.empty())) return {};
+  if (!checked || private_to_thread(address)) return {};
+  if (!in_arena(address) && global_regions.empty()) return {};
   Region* region = find(address);
   if (region == nullptr) fail_outside(address, bytes, write, site, thread);
   const size_t offset = static_cast<const char*>(address) - region->start;
@@ -239,8 +244,11 @@ inline void check(const void* address, size_t bytes, Site site, unsigned thread)
 
 inline void check_alignment(const void* address, size_t bytes, bool write, Site site) {
   if ((reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0 || !checked) return;
+  if (private_to_thread(address)) return;
   const Region* region = find(address);
-  if (region == nullptr) return;
+  if (region == nullptr)
+    fail("misaligned: %s %s %zu bytes at once at %p\n  at: %s", by(current, block_index).c_str(),
+         write ? "writes" : "reads", bytes, address, place(site).text);
   const size_t offset = static_cast<const char*>(address) - region->start;
   char promise[80] = "";
   if (region->shared)
