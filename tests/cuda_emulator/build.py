@@ -10,19 +10,23 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import pytest
 from cuda_emulator.source import for_host, kernel_names
 
 _FOLDER = Path(__file__).parent
-_COMMON = ("-std=c++17", "-g", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
+_COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
 _COMMON += ("-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-fno-exceptions")
 # Kernels: -O1, so that accesses stand as they are written; no fused multiply-add of its own accord.
-_KERNEL = (*_COMMON, "-O1", "-w", "-ffp-contract=off", "-fno-math-errno")
+_KERNEL = (*_COMMON, "-O1", "-g", "-w", "-ffp-contract=off", "-fno-math-errno")
 _CHECKED = ("-fsanitize=thread",)
 
 
-def host_compiler() -> str | None:
-    """The path of g++, or None."""
-    return shutil.which("g++")
+def require_host_compiler() -> str:
+    """The path of g++; skips the test where there is none."""
+    found = shutil.which("g++")
+    if found is None:
+        pytest.skip("no g++ to run CUDA C on the CPU")
+    return found
 
 
 def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
@@ -50,13 +54,9 @@ def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
         return library
     original = folder / f"{digest}.cu"  # what messages show
     original.write_text(source, encoding="utf-8")
-    text = f'#line 1 "{original.resolve()}"\n{for_host(source)}\n' + "".join(
-        f'\nextern "C" __attribute__((visibility("default"))) int cuda_emulator_launch_{name}('
-        "const unsigned* grid, const unsigned* block, unsigned dynamic_shared, void** arguments) {\n"
-        f'  return cuda_emulator::launch({name}, "{name}", grid, block, dynamic_shared, arguments);\n'
-        "}\n"
-        for name in kernel_names(source)
-    )
+    text = f'#line 1 "{original.resolve()}"\n{for_host(source)}\n'
+    text += f"const bool cuda_emulator::checked = {str(checked).lower()};\n"
+    text += "".join(map(_entry, kernel_names(source)))
     host = folder / f"{digest}.cpp"
     host.write_text(text, encoding="utf-8")
     include = ("-include", str(_FOLDER / "include" / "device.h"), f"-I{_FOLDER / 'include'}")
@@ -64,6 +64,17 @@ def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
     _run(*_KERNEL, *(_CHECKED if checked else ()), *include, "-c", str(host), "-o", str(made))
     _run("-shared", "-Wl,-Bsymbolic", str(made), *_runtime(), "-ldl", "-o", str(library))
     return library
+
+
+def _entry(kernel: str) -> str:
+    """The function that launches the kernel."""
+    return (
+        '\nextern "C" __attribute__((visibility("default")))\n'
+        f"int cuda_emulator_launch_{kernel}(const unsigned* grid, const unsigned* block,\n"
+        "    unsigned dynamic_shared, void** arguments) {\n"
+        f'  return cuda_emulator::launch({kernel}, "{kernel}", grid, block, dynamic_shared,\n'
+        "      arguments);\n}\n"
+    )
 
 
 @cache
@@ -86,8 +97,7 @@ def _runtime() -> tuple[str, ...]:
 
 
 def _run(*arguments: str) -> None:
-    compiler = host_compiler()
-    assert compiler is not None, "no g++ on PATH"
+    compiler = require_host_compiler()
     built = subprocess.run([compiler, *arguments], capture_output=True, text=True, check=False)
     if built.returncode != 0:
         raise RuntimeError(f"g++ fails:\n{built.stderr[-4000:]}")

@@ -9,6 +9,7 @@ bits.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +31,22 @@ class CudaOnCpu:
         self,
         functions: Mapping[str, Any],
         directory: Path,
-        edit: Callable[[str], str] = lambda source: source,
         *,
         checked: bool = True,
         arch: str = "sm_80",
     ) -> None:
-        """Emit and build; `edit` changes the source in between. Without `checked` there are numbers
-        only, several times sooner."""
+        """Emit and build. Without `checked` there are numbers only, several times sooner."""
         self._functions = dict(functions)
+        self._directory = directory
         source, kernels = emit_kernels(self._functions, parse_arch(arch))
         self.kernels = {kernel.name: kernel for kernel in kernels}
-        self._emulated = Emulated(edit(source), directory, checked=checked)
+        self._emulated = Emulated(source, directory, checked=checked)
+
+    def edited(self, edit: Callable[[str], str]) -> CudaOnCpu:
+        """The same with another source."""
+        made = copy(self)
+        made._emulated = Emulated(edit(self.source), self._directory)
+        return made
 
     @property
     def source(self) -> str:
@@ -57,9 +63,9 @@ class CudaOnCpu:
         found = [kernel for kernel in self.kernels.values() if kernel.function == name]
         return [kernel.name for kernel in sorted(found, key=lambda kernel: kernel.number)]
 
-    def __call__(self, name: str, *inputs: np.ndarray | int, variant: str = "") -> list[np.ndarray]:
+    def __call__(self, name: str, *inputs: np.ndarray | int, kernel: str = "") -> list[np.ndarray]:
         """The outputs of the function, given its parameters in order but for the outputs; by the
-        kernel that its host chooses, or by `variant`."""
+        kernel that its host chooses, or by `kernel`."""
         arguments: dict[str, np.ndarray | int] = {}
         symbols: dict[str, int] = {}
         for parameter, value in zip(self._functions[name].params, inputs, strict=False):
@@ -77,8 +83,8 @@ class CudaOnCpu:
             shape = [symbols[str(n)] if str(n) in symbols else int(n) for n in parameter.ty.shape]
             outputs.append(np.full(shape, np.nan, numpy_of(str(parameter.ty.dtype))))
             arguments[f"{parameter.name}_ptr"] = outputs[-1]
-        for kernel in [variant] if variant else self.chosen(name, symbols):
-            self.launch(kernel, arguments | symbols)
+        for chosen in [kernel] if kernel else self.chosen(name, symbols):
+            self.launch(chosen, arguments | symbols)
         return outputs
 
     def chosen(self, name: str, symbols: Mapping[str, int]) -> list[str]:
@@ -95,7 +101,8 @@ class CudaOnCpu:
         grid = [_value(text, symbols) for text in kernel.grid]
         results = []
         for order in ORDERS:
-            values = [v.copy() if isinstance(v, np.ndarray) else v for v in given]
+            copies = {id(v): v.copy() for v in given}  # an array that is given twice is one
+            values = [copies[id(v)] for v in given]
             self._emulated(
                 name,
                 values,

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 _KERNEL = re.compile(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(")
-_ALIGNED = r"(?:(?:alignas|__align__)\((?P<alignment>\w+)\)\s*)?"
+_ALIGNED = r"(?:(?:alignas|__align__)\((\w+)\)\s*)?"
 _SHARED = re.compile(
-    rf"(?P<extern>\bextern\s+)?\b__shared__\s+{_ALIGNED}(?P<type>[\w:<>, ]+?)\s+"
+    rf"(?P<extern>\bextern\s+)?{_ALIGNED}\b__shared__\s+{_ALIGNED}(?P<type>[\w:<>, ]+?)\s+"
     rf"(?P<name>\w+)\s*(?P<dims>(?:\[[^\]]*\])*)\s*;"
 )
 _FUNCTION = re.compile(
@@ -44,7 +44,7 @@ def _without_assembly(function: re.Match[str]) -> str:
 
 def _declare_shared(declaration: re.Match[str]) -> str:
     kind, name, dims = declaration["type"], declaration["name"], declaration["dims"]
-    alignment = declaration["alignment"] or "1"
+    alignment = declaration[2] or declaration[3] or "1"
     if declaration["extern"]:
         assert re.fullmatch(r"\[\s*\]", dims), f"extern __shared__ {name} needs []"
         return f'auto* {name} = cuda_emulator::dynamic_shared<{kind}>({alignment}, "{name}");'

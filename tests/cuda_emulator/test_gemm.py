@@ -53,10 +53,10 @@ def test_linear(directory: Path, dtype: str, k: int, n: int) -> None:
     weight = normal(kind, k, n)
     few, *more = run.variants("linear")
     assert len(more) >= 2
-    for variant in (few, *more):
-        for m in (1, FEW) if variant == few else (1, 17, 65, 130):
+    for kernel in (few, *more):
+        for m in (1, FEW) if kernel == few else (1, 17, 65, 130):
             x = normal(kind, m, k, seed=m)
-            (got,) = run("linear", x, CudaKernels().pack(weight), variant=variant)
+            (got,) = run("linear", x, CudaKernels().pack(weight), kernel=kernel)
             assert got.dtype == x.dtype
             assert_product(got, x, weight, tf32=tf32)
 
@@ -88,10 +88,10 @@ def test_the_epilogue_is_rounded_once(directory: Path, dtype: str) -> None:
     bias, gate = draw(40, values=(-300.5, 1.25, 256)), draw(20, 40, values=(0.0, 0.5, -2))
     exact = x.astype(np.float64) @ weight.astype(np.float64) + bias.astype(np.float64)
     want = (np.maximum(exact, 0) * gate.astype(np.float64)).astype(kind)
-    for variant in run.variants("linear"):
-        m = FEW if variant == "linear_kernel" else 20
+    for kernel in run.variants("linear"):
+        m = FEW if kernel == "linear_kernel" else 20
         arguments = x[:m], CudaKernels().pack(weight), bias, gate[:m]
-        (got,) = run("linear", *arguments, variant=variant)
+        (got,) = run("linear", *arguments, kernel=kernel)
         np.testing.assert_array_equal(got.astype(np.float64), want[:m].astype(np.float64))
 
 

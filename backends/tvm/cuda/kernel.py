@@ -139,8 +139,11 @@ def shared(
     name: str, shape: Sequence[int], dtype: str = "float32", *, dynamic: bool = False
 ) -> Any:
     """An array that all threads of the block see. A block has one `dynamic` array at most, and with
-    it more than 48 KiB."""
-    scope = "shared.dyn" if dynamic else "shared"
+    it more than 48 KiB; its name says its type, since a file declares a name once."""
+    if dynamic:
+        name, scope = f"{name}_{dtype}", "shared.dyn"
+    else:
+        scope = "shared"
     return _named(name, T.alloc_buffer(tuple(shape), dtype, scope=scope))
 
 

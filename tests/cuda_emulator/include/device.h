@@ -26,6 +26,9 @@ namespace cuda_emulator {
 
 constexpr int kWarp = 32;
 
+// Whether accesses are checked; the kernels' source is built with a definition of it.
+extern const bool checked;
+
 struct Index {
   unsigned x, y, z;
 };

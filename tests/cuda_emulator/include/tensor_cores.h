@@ -14,20 +14,21 @@ void mma(Number number, float* c, const unsigned* a, const unsigned* b);
 // `count` 8 x 8 matrices of 16-bit numbers, by all lanes of a warp.
 void ldmatrix(unsigned* to, const void* row, int count, bool transposed);
 
-void cp_async(void* shared, const void* global, unsigned bytes, bool inside);
+// `bytes` of `size`, and zeros behind.
+void cp_async(void* shared, const void* global, unsigned size, unsigned bytes);
 void cp_async_commit();
 void cp_async_wait(int left);
 
 }  // namespace cuda_emulator
 
-__forceinline__ void cp_async_16(void* shared, const void* global, bool inside) {
-  cuda_emulator::cp_async(shared, global, 16, inside);
+__forceinline__ void cp_async_16(void* shared, const void* global, int bytes) {
+  cuda_emulator::cp_async(shared, global, 16, bytes);
 }
-__forceinline__ void cp_async_8(void* shared, const void* global, bool inside) {
-  cuda_emulator::cp_async(shared, global, 8, inside);
+__forceinline__ void cp_async_8(void* shared, const void* global, int bytes) {
+  cuda_emulator::cp_async(shared, global, 8, bytes);
 }
-__forceinline__ void cp_async_4(void* shared, const void* global, bool inside) {
-  cuda_emulator::cp_async(shared, global, 4, inside);
+__forceinline__ void cp_async_4(void* shared, const void* global, int bytes) {
+  cuda_emulator::cp_async(shared, global, 4, bytes);
 }
 __forceinline__ void cp_async_commit() { cuda_emulator::cp_async_commit(); }
 template <int left>

@@ -48,14 +48,14 @@ extern "C" __global__ void staged(float* out, const float* x, int stages) {
   extern __shared__ __align__(16) float tiles[];
   const int thread = threadIdx.x;
   if (thread < 16) {
-    cp_async_16(&tiles[4 * thread], &x[4 * thread], true);
+    cp_async_16(&tiles[4 * thread], &x[4 * thread], 16);
   }
   cp_async_commit();
   float sum = 0.0f;
   for (int stage = 0; stage < stages; ++stage) {
     const int next = stage + 1;
     if (thread < 16) {
-      cp_async_16(&tiles[next % 2 * 64 + 4 * thread], &x[next * 64 + 4 * thread], next < stages);
+      cp_async_16(&tiles[next % 2 * 64 + 4 * thread], &x[next * 64 + 4 * thread], next < stages ? 16 : 0);
     }
     cp_async_commit();
     cp_async_wait<1>();
@@ -89,22 +89,5 @@ extern "C" __global__ void fragments(unsigned* out, const unsigned* x) {
   mma_f16(&c[0], &a[0], &a[2]);
   for (int i = 0; i < 4; ++i) {
     out[4 * lane + i] = __float_as_uint(c[i]);
-  }
-}
-
-// Steps that an array describes: 0 nothing, 1 a read, 2 a write, 3 an atomic addition, of the word that
-// another array names; then no barrier (0), that of the warp (1) or of the block (2).
-extern "C" __global__ void interpreted(int* words, int* sink, const int* kinds, const int* targets,
-                                       const int* barriers, int steps) {
-  const int thread = threadIdx.x, threads = blockDim.x;
-  for (int step = 0; step < steps; ++step) {
-    const int at = (blockIdx.x * steps + step) * threads + thread;
-    const int kind = kinds[at], target = targets[at];
-    if (kind == 1) sink[at] = words[target];
-    if (kind == 2) words[target] = thread;
-    if (kind == 3) atomicAdd(&words[target], 1);
-    const int barrier = barriers[at];
-    if (barrier == 1) __syncwarp();
-    if (barrier == 2) __syncthreads();
   }
 }

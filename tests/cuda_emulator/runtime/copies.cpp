@@ -12,7 +12,7 @@ namespace {
 
 struct Copy {
   void* to;
-  unsigned bytes;
+  unsigned size;
   int group;
   char data[16];
 };
@@ -30,19 +30,20 @@ void forget_copies() {
   for (unsigned i = 0; i < threads; ++i) copies[i].pending.clear(), copies[i].groups = 0;
 }
 
-void cp_async(void* shared, const void* global, unsigned bytes, bool inside) {
+void cp_async(void* shared, const void* global, unsigned size, unsigned bytes) {
   const Site site = __builtin_return_address(0);
   Copies& mine = copies[current];
-  Copy copy{shared, bytes, mine.groups, {}};
-  if (inside) {
-    if (reinterpret_cast<uintptr_t>(global) % bytes)
+  Copy copy{shared, size, mine.groups, {}};
+  if (bytes > size) fail("cp.async of %u bytes of %u\n  at: %s", bytes, size, place(site).text);
+  if (bytes) {
+    if (reinterpret_cast<uintptr_t>(global) % size)
       fail("misaligned: cp.async of %u bytes from an address that is no multiple of that\n  at: %s",
-           bytes, place(site).text);
+           size, place(site).text);
     check_access(global, bytes, false, site, current);
     memcpy(copy.data, global, bytes);
   }
-  begin_copy(shared, bytes, site);
-  memset(shared, 0xff, bytes);
+  begin_copy(shared, size, site);
+  memset(shared, 0xff, size);
   mine.pending.push_back(copy);
 }
 
@@ -56,8 +57,8 @@ void cp_async_wait(int left) {
       later.push_back(copy);
       continue;
     }
-    memcpy(copy.to, copy.data, copy.bytes);
-    end_copy(copy.to, copy.bytes);
+    memcpy(copy.to, copy.data, copy.size);
+    end_copy(copy.to, copy.size);
   }
   mine.pending.swap(later);
 }

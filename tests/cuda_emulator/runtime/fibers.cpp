@@ -228,6 +228,7 @@ void run_block() {
     last_barrier = ++now, ++barriers;
     for (unsigned i = 0; i < threads; ++i) fibers[i].state = State::ready;
   }
+  end_block_memory();
 }
 
 void run_blocks() {

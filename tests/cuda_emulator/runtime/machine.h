@@ -59,6 +59,7 @@ void check_atomic(const void* address, size_t bytes, Site site);
 void begin_copy(const void* to, size_t bytes, Site site);
 void end_copy(const void* to, size_t bytes);
 void begin_block_memory();
+void end_block_memory();
 void begin_launch_memory();
 
 // copies.cpp

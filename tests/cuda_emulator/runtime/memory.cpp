@@ -6,9 +6,12 @@
 // accesses are no race.
 #include "machine.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include <deque>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,19 +19,33 @@ namespace cuda_emulator {
 
 namespace {
 
-enum Flags : uint16_t { kAtomic = 1, kPending = 2 };
-
 struct Stamp {
   uint32_t time;  // 0: never
   uint32_t site;
-  uint16_t thread, flags;
+  uint16_t thread;
+  bool pending;  // an asynchronous copy that has not been waited for
 };
 
-// Two readers are enough: `reader` is the last one, and `other` a different thread, of another warp
-// or block if there is one. Whoever writes then conflicts with one of them if with any.
-struct Cell {
-  Stamp writer, reader, other;
+// Those that have read a word since it was written. Two are enough: the last, and a different thread,
+// of another warp or block if there is one. Whoever conflicts with any conflicts with one of them.
+struct Seen {
+  Stamp last, other;
 };
+
+struct Cell {
+  Stamp writer;
+  Seen readers, atomics;
+};
+
+struct Free {
+  void operator()(void* memory) const { free(memory); }
+};
+using Cells = std::unique_ptr<Cell[], Free>;
+
+// From calloc, whose pages take no memory until a kernel comes to them.
+Cells new_cells(size_t bytes, unsigned granule) {
+  return Cells(static_cast<Cell*>(calloc((bytes >> granule) + 1, sizeof(Cell))));
+}
 
 struct Region {
   char* start;
@@ -39,24 +56,40 @@ struct Region {
   int line;           // of the declaration, for shared memory
   size_t alignment;   // that the declaration promises, for shared memory
   unsigned granule;   // log2 of the bytes of a cell
-  std::vector<Cell> cells;
+  Cells cells;
 };
 
 constexpr size_t kArena = 1 << 20;
 alignas(4096) char arena[kArena];
 size_t arena_used;
-std::vector<Region> shared_regions;  // of the kernel that runs
+std::deque<Region> shared_regions;  // of the kernel that runs; they stay where they are
 std::vector<Region> global_regions;
 Region* latest;
+// The first read in this block of what nobody had written. If that was for want of a barrier, the
+// write is still to come, and then is a race, which says more; if none comes, this is the error.
+struct Doubt {
+  const Region* region;  // null: none
+  size_t offset;
+  Stamp reader;
+} doubt;
 
 bool in_arena(const void* address) { return address >= arena && address < arena + kArena; }
+
+// A thread's own memory, or constants of the library.
+inline bool private_to_thread(const void* address) {
+  if (static_cast<size_t>(static_cast<const char*>(address) - stacks) < stacks_bytes) return true;
+  return !in_arena(address) && in_image(address);
+}
 
 Region* find(const void* address) {
   const char* at = static_cast<const char*>(address);
   if (latest && at >= latest->start && at < latest->start + latest->bytes) return latest;
-  for (Region& region : in_arena(address) ? shared_regions : global_regions)
-    if (at >= region.start && at < region.start + region.bytes) return latest = &region;
-  return nullptr;
+  const auto look = [&](auto& regions) -> Region* {
+    for (Region& region : regions)
+      if (at >= region.start && at < region.start + region.bytes) return latest = &region;
+    return nullptr;
+  };
+  return in_arena(address) ? look(shared_regions) : look(global_regions);
 }
 
 std::string named(const Region& region, size_t offset) {
@@ -79,11 +112,14 @@ std::string by(unsigned thread, Index block) {
   const char* at = static_cast<const char*>(address);
   const Region* nearest = nullptr;
   long distance = 0;
-  for (const Region& region : in_arena(address) ? shared_regions : global_regions) {
-    const long past = at - region.start;
-    const long off = past < 0 ? past : past - static_cast<long>(region.bytes);
-    if (nearest == nullptr || labs(off) < labs(distance)) nearest = &region, distance = off;
-  }
+  const auto look = [&](const auto& regions) {
+    for (const Region& region : regions) {
+      const long past = at - region.start;
+      const long off = past < 0 ? past : past - static_cast<long>(region.bytes);
+      if (nearest == nullptr || labs(off) < labs(distance)) nearest = &region, distance = off;
+    }
+  };
+  in_arena(address) ? look(shared_regions) : look(global_regions);
   char where[200] = "no memory of the launch";
   if (nearest)
     snprintf(where, sizeof where, "%ld bytes %s %s of %zu bytes", labs(distance),
@@ -122,16 +158,16 @@ inline bool still_open(const Stamp& stamp, const Region& region) {
          (!region.shared && stamp.time >= launch_began && stamp.time < block_began);
 }
 
-inline void add_reader(Cell& cell, const Region& region, const Stamp& stamp) {
-  Stamp& last = cell.reader;
+inline void add(Seen& seen, const Region& region, const Stamp& stamp) {
+  Stamp& last = seen.last;
   const bool last_is_of_block = last.time >= block_began;
   if (!last_is_of_block || last.thread != stamp.thread) {
     const unsigned warp = stamp.thread / kWarp;
     const bool last_is_far = !last_is_of_block || last.thread / kWarp != warp;
-    const Stamp& kept = cell.other;
+    const Stamp& kept = seen.other;
     const bool kept_is_far = kept.time < block_began || kept.thread / kWarp != warp;
     if ((last_is_far && still_open(last, region)) || !(kept_is_far && still_open(kept, region)))
-      cell.other = last;
+      seen.other = last;
   }
   last = stamp;
 }
@@ -139,8 +175,8 @@ inline void add_reader(Cell& cell, const Region& region, const Stamp& stamp) {
 // Cells of fewer bytes, each with what the larger had.
 void refine(Region& region, unsigned granule) {
   const unsigned parts = 1u << (region.granule - granule);
-  std::vector<Cell> finer((region.bytes + (1u << granule) - 1) >> granule);
-  for (size_t i = 0; i < finer.size(); ++i) finer[i] = region.cells[i / parts];
+  Cells finer = new_cells(region.bytes, granule);
+  for (size_t i = 0; i << granule < region.bytes; ++i) finer[i] = region.cells[i / parts];
   region.cells.swap(finer);
   region.granule = granule;
 }
@@ -152,8 +188,8 @@ struct Span {
 
 // The cells of an access; fails if it is not wholly inside a region. Null: not memory of the launch.
 inline Span span_of(const void* address, size_t bytes, bool write, Site site, unsigned thread) {
-  if (static_cast<size_t>(static_cast<const char*>(address) - stacks) < stacks_bytes) return {};
-  if (!in_arena(address) && (in_image(address) || global_regions.empty())) return {};
+  if (!checked || private_to_thread(address)) return {};
+  if (!in_arena(address) && global_regions.empty()) return {};
   Region* region = find(address);
   if (region == nullptr) fail_outside(address, bytes, write, site, thread);
   const size_t offset = static_cast<const char*>(address) - region->start;
@@ -181,35 +217,38 @@ inline void check(const void* address, size_t bytes, Site site, unsigned thread)
   const Span span = span_of(address, bytes, write, site, thread);
   if (span.region == nullptr) return;
   Region& region = *span.region;
-  constexpr uint16_t flags = kind == Kind::atomic ? kAtomic : kind == Kind::copy ? kPending : 0;
-  const Stamp stamp{now, offset_of(site), static_cast<uint16_t>(thread), flags};
+  const Stamp stamp{now, offset_of(site), static_cast<uint16_t>(thread), kind == Kind::copy};
   for (size_t i = span.first; i <= span.last; ++i) {
     Cell& cell = region.cells[i];
     const size_t offset = i << region.granule;
-    const Stamp& writer = cell.writer;
-    if (writer.flags & kPending && writer.time >= block_began)
-      fail_pending(region, offset, writer, write, site, thread);
-    if (!(kind == Kind::atomic && writer.flags & kAtomic) && unordered(writer, region, thread))
-      fail_race(region, offset, writer, true, write, site, thread);
-    if (region.shared && kind != Kind::write && kind != Kind::copy && writer.time < block_began)
-      fail("uninitialised: %s reads %s, which nobody in the block has written\n  at: %s",
-           by(thread, block_index).c_str(), named(region, offset).c_str(), place(site).text);
-    for (const Stamp* reader : {&cell.reader, &cell.other}) {
-      const bool by_atomic = reader->flags & kAtomic;
-      if ((kind == Kind::read ? by_atomic : !(kind == Kind::atomic && by_atomic)) &&
-          unordered(*reader, region, thread))
-        fail_race(region, offset, *reader, by_atomic, write, site, thread);
+    const auto check_seen = [&](const Seen& seen, bool wrote) {
+      for (const Stamp* earlier : {&seen.last, &seen.other})
+        if (unordered(*earlier, region, thread))
+          fail_race(region, offset, *earlier, wrote, write, site, thread);
+    };
+    if (cell.writer.pending && cell.writer.time >= block_began)
+      fail_pending(region, offset, cell.writer, write, site, thread);
+    if (unordered(cell.writer, region, thread))
+      fail_race(region, offset, cell.writer, true, write, site, thread);
+    if (kind != Kind::atomic) check_seen(cell.atomics, true);
+    if (kind != Kind::read) check_seen(cell.readers, false);
+    if (kind == Kind::read || kind == Kind::atomic) {
+      if (region.shared && cell.writer.time < block_began && doubt.region == nullptr)
+        doubt = {&region, offset, stamp};
+      add(kind == Kind::read ? cell.readers : cell.atomics, region, stamp);
+    } else {
+      cell = {stamp, {}, {}};
     }
-    if (kind == Kind::read || kind == Kind::atomic) add_reader(cell, region, stamp);
-    if (write) cell.writer = stamp;
-    if (kind == Kind::write || kind == Kind::copy) cell.reader.time = cell.other.time = 0;
   }
 }
 
 inline void check_alignment(const void* address, size_t bytes, bool write, Site site) {
-  if ((reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0) return;
+  if ((reinterpret_cast<uintptr_t>(address) & (bytes - 1)) == 0 || !checked) return;
+  if (private_to_thread(address)) return;
   const Region* region = find(address);
-  if (region == nullptr) return;
+  if (region == nullptr)
+    fail("misaligned: %s %s %zu bytes at once at %p\n  at: %s", by(current, block_index).c_str(),
+         write ? "writes" : "reads", bytes, address, place(site).text);
   const size_t offset = static_cast<const char*>(address) - region->start;
   char promise[80] = "";
   if (region->shared)
@@ -245,15 +284,26 @@ void begin_copy(const void* to, size_t bytes, Site site) {
 
 void end_copy(const void* to, size_t bytes) {
   const Span span = span_of(to, bytes, true, nullptr, current);
+  if (span.region == nullptr) return;
   for (size_t i = span.first; i <= span.last; ++i) {
     span.region->cells[i].writer.time = now;
-    span.region->cells[i].writer.flags = 0;
+    span.region->cells[i].writer.pending = false;
   }
 }
 
 void begin_launch_memory() { shared_regions.clear(), arena_used = 0, latest = nullptr; }
 
-void begin_block_memory() { memset(arena, 0xff, arena_used); }  // NaN
+void begin_block_memory() {
+  memset(arena, 0xff, arena_used);  // NaN
+  doubt.region = nullptr;
+}
+
+void end_block_memory() {
+  if (doubt.region == nullptr) return;
+  fail("uninitialised: %s reads %s, which nobody in the block has written\n  at: %s",
+       by(doubt.reader.thread, block_index).c_str(), named(*doubt.region, doubt.offset).c_str(),
+       place(site_of(doubt.reader.site)).text);
+}
 
 void* shared_variable(size_t bytes, size_t alignment, size_t element, const char* name, int line) {
   for (const Region& region : shared_regions)
@@ -264,7 +314,7 @@ void* shared_variable(size_t bytes, size_t alignment, size_t element, const char
   arena_used = start + bytes;
   memset(arena + start, 0xff, bytes);
   shared_regions.push_back(
-      {arena + start, bytes, element, name, true, line, alignment, 2, std::vector<Cell>((bytes + 3) / 4)});
+      {arena + start, bytes, element, name, true, line, alignment, 2, new_cells(bytes, 2)});
   latest = nullptr;
   return arena + start;
 }
@@ -288,8 +338,8 @@ using namespace cuda_emulator;
 // Memory that kernels may use: `element` bytes an element (0: unknown). Once there is any, whatever
 // else is touched, shared memory and a thread's own aside, is out of bounds.
 API void cuda_emulator_add_memory(void* start, size_t bytes, size_t element, const char* name) {
-  global_regions.push_back({static_cast<char*>(start), bytes, element, name, false, 0, 1, 2,
-                            std::vector<Cell>((bytes + 3) / 4)});
+  global_regions.push_back(
+      {static_cast<char*>(start), bytes, element, name, false, 0, 1, 2, new_cells(bytes, 2)});
   latest = nullptr;
 }
 
