@@ -152,21 +152,22 @@ inline bool unordered(const Stamp& earlier, const Region& region, unsigned threa
   return earlier.thread / kWarp != warp || earlier.time >= last_warp_barrier[warp];
 }
 
-// Whether a thread of any other warp of this block would conflict with it, or is in another block.
-inline bool still_open(const Stamp& stamp, const Region& region) {
-  return stamp.time >= last_barrier ||
-         (!region.shared && stamp.time >= launch_began && stamp.time < block_began);
+inline bool of_another_block(const Stamp& stamp, const Region& region) {
+  return !region.shared && stamp.time >= launch_began && stamp.time < block_began;
 }
 
 inline void add(Seen& seen, const Region& region, const Stamp& stamp) {
   Stamp& last = seen.last;
-  const bool last_is_of_block = last.time >= block_began;
-  if (!last_is_of_block || last.thread != stamp.thread) {
+  if (last.time < block_began || last.thread != stamp.thread) {
+    // `other` is, if there is any: one of another block, with whom all of this one conflict; or one
+    // of another warp, since the last barrier; or the one before.
     const unsigned warp = stamp.thread / kWarp;
-    const bool last_is_far = !last_is_of_block || last.thread / kWarp != warp;
+    const auto of_another_warp = [&](const Stamp& earlier) {
+      return earlier.time >= last_barrier && earlier.thread / kWarp != warp;
+    };
     const Stamp& kept = seen.other;
-    const bool kept_is_far = kept.time < block_began || kept.thread / kWarp != warp;
-    if ((last_is_far && still_open(last, region)) || !(kept_is_far && still_open(kept, region)))
+    if (!of_another_block(kept, region) &&
+        (of_another_block(last, region) || of_another_warp(last) || !of_another_warp(kept)))
       seen.other = last;
   }
   last = stamp;
