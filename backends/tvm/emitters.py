@@ -37,15 +37,13 @@ from tfgraph.ir import (
     tensor,
 )
 from tfgraph.ir import mask as masks
+from tfgraph.ops.fused import LINEARS
 from tfgraph.passes import NoMatch
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tfgraph.ir import Dim
-
-LINEARS = ("linear", "linear_activation", "gated_linear")
-"""The ops whose kernel is the GEMM with a packed weight, their second operand."""
 
 _MAX_HEAD_SIZE = 256
 _ONE = as_dim(1)
