@@ -20,7 +20,18 @@ from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, Graph, Node, Output, TensorType, Value, map_operand, product
+from tfgraph.ir import (
+    Dim,
+    DType,
+    Exact,
+    Graph,
+    Node,
+    Output,
+    TensorType,
+    Value,
+    map_operand,
+    product,
+)
 from tfgraph.ops import FloatArray, expand
 from tfgraph.ops.evaluate import Unexpandable, run_node
 from tfgraph.passes import Declined, NoMatch
@@ -70,6 +81,16 @@ def _choose(target: str, graph: Graph, node: Node) -> Emitter | str:
             except NoMatch as no:
                 reason = str(no)
     return reason
+
+
+def is_float32(graph: Graph, node: Node) -> bool:
+    """Whether all that a node reads and makes is float32, for `when`."""
+    return all(v.type.dtype == DType.float32 for v in (*node.inputs, *node.outputs))
+
+
+def number(attr: Any) -> float:
+    """An attribute as a kernel takes it; 0 for none."""
+    return float(attr) if isinstance(attr, Exact) else float(attr or 0.0)
 
 
 class Lowering:
