@@ -11,6 +11,7 @@ import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -204,10 +205,16 @@ def find_backend(name: str, witnesses: bool = False) -> Backend:
     check_backend_name(name, witnesses)
     if name in _REGISTERED:
         return _REGISTERED[name]()
-    module, _, cls = (_BUILTIN | WITNESSES)[name].partition(":")
+    return _built_in((_BUILTIN | WITNESSES)[name])()
+
+
+@cache
+def _built_in(place: str) -> Callable[[], Backend]:
+    """The class at `module:name`, imported once."""
+    module, _, cls = place.partition(":")
     with packages_named(), without_pytorch():
-        made: Backend = getattr(importlib.import_module(module), cls)()
-    return made
+        found: Callable[[], Backend] = getattr(importlib.import_module(module), cls)
+    return found
 
 
 def input_ports(graph: Graph) -> tuple[Port, ...]:

@@ -5,7 +5,7 @@ May import: the standard library.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +26,7 @@ class Tuned:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {
-            "kernel": self.kernel,
-            "rows": list(self.rows),
-            "tried": self.tried,
-            "schedule": self.schedule,
-            "changed": self.changed,
-            "speedup": self.speedup,
-        }
+        return asdict(self)
 
 
 @dataclass(frozen=True)

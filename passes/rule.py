@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, cast
 from tfgraph.errors import Location, TfgraphError
 from tfgraph.ir import Mask, Node, Value
 from tfgraph.ops import Builder, Traced
-from tfgraph.ops.refuse import Misuse
+from tfgraph.ops.operands import Refused
+from tfgraph.ops.place import raised_location
 from tfgraph.passes.pattern import Call, NoMatch, Search, State
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ class Rule:
         """Run the function; the nodes with what replaces them. New nodes are in `builder`.
 
         Raises NoMatch where the rule declines, where an op does not take the operands, or where
-        the rewrite would swallow a value that is read elsewhere.
+        the rewrite would swallow a value that is read elsewhere; TfgraphError, at the line in the
+        rule, for any other exception of the function.
         """
         given: dict[str, Any] = dict.fromkeys(self._wanted)
         bindings = match.state.bindings
@@ -132,10 +134,15 @@ class Rule:
         try:
             with builder, builder.at(match.root.location):
                 result = self.function(**given)
-        except Misuse:
-            raise  # a mistake in the rule, which is not to decline
-        except TfgraphError as refused:
+        except NoMatch:
+            raise
+        except Refused as refused:
             raise NoMatch(refused.message) from refused
+        except Exception as mistake:  # in the rule: that is not to decline
+            blamed = self._blamed(mistake)
+            if blamed is None:
+                raise
+            raise blamed from mistake
         replaced: dict[Node, Any] = (
             cast("dict[Node, Any]", result) if isinstance(result, dict) else {match.root: result}
         )
@@ -162,6 +169,19 @@ class Rule:
                 message = f"rule {self.name} replaces {old} by {value}, which it also replaces"
                 raise TfgraphError(message, self.location)
         return pairs
+
+    def _blamed(self, mistake: Exception) -> TfgraphError | None:
+        """The error, at its line in the rule, of what the function raised; None for a fault of this
+        library's own code."""
+        trace = mistake.__traceback__  # from the frame that called the function
+        place = raised_location(trace and trace.tb_next)
+        if isinstance(mistake, TfgraphError):
+            told = f"rule {self.name}: {mistake.message}"
+            return TfgraphError(told, mistake.location or place or self.location, mistake.hint)
+        if place is None:
+            return None
+        told = f"rule {self.name}: {type(mistake).__name__}: {mistake}"
+        return TfgraphError(told, place, "-v shows the traceback")
 
     @cached_property
     def _wanted(self) -> tuple[str, ...]:

@@ -20,7 +20,18 @@ from tfgraph.backends.tvm.generic import FLOATS, SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, DType, Graph, Node, Output, TensorType, Value, map_operand, product
+from tfgraph.ir import (
+    Dim,
+    DType,
+    Exact,
+    Graph,
+    Node,
+    Output,
+    TensorType,
+    Value,
+    map_operand,
+    product,
+)
 from tfgraph.ops import FloatArray, expand
 from tfgraph.ops.evaluate import Unexpandable, run_node
 from tfgraph.ops.widen import computes_narrow, in_float32
@@ -79,6 +90,17 @@ def has_kernels(target: str, node: Node) -> bool:
     """Whether the target's kernels take the floats of a node."""
     dtypes = {v.type.dtype for v in (*node.inputs, *node.outputs) if v.type.dtype.is_float}
     return dtypes <= set(FLOATS.get(target, (DType.float32,)))
+
+
+def one_float(graph: Graph, node: Node) -> bool:
+    """Whether all that a node reads and makes is of one float type, for `when`."""
+    dtype = node.outputs[0].type.dtype
+    return dtype.is_float and all(v.type.dtype == dtype for v in (*node.inputs, *node.outputs))
+
+
+def number(attr: Any) -> float:
+    """An attribute as a kernel takes it; 0 for none."""
+    return float(attr) if isinstance(attr, Exact) else float(attr or 0.0)
 
 
 class Lowering:

@@ -110,6 +110,38 @@ def test_what_stands_between_kernels_is_told_apart() -> None:
     assert judgement.errors[0] < 1e-6 < judgement.errors[1]
 
 
+def test_the_worst_element_is_not_that_of_the_largest_error() -> None:
+    """A row of small numbers has small bounds: an error is far beyond them that is small."""
+
+    def off(graph: Graph, outputs: dict[str, NDArray]) -> dict[str, NDArray]:
+        found = {name: array.copy() for name, array in outputs.items()}
+        for array in found.values():
+            array[1, 2] += 1e-4
+            array[2, 0] += 1
+        return found
+
+    wrong_backend(off)
+    with tfgraph.graph("scales") as g:
+        w = g.param("w", "f32", 64, 3)
+        g.output("y", tfgraph.ops.linear(g.input("x", "f32", "n", 64), w))
+    weights = {"w": np.ones((64, 3), np.float32)}
+    x = np.ones((3, 64), np.float32) * np.float32([[1], [1e-3], [1e3]])
+    report = compare(g.build(), ("numpy", "planted"), {"x": x}, weights=weights, passes="dce")
+    first = report.first_divergence
+    assert first is not None
+    assert (first.kind, first.worst_index) == ("kernel", (1, 2))
+    assert first.isolated is not None
+    assert first.isolated == pytest.approx(1e-4, rel=1e-3)
+    assert first.isolated_max == first.accumulated == 1
+    json = first.to_json()
+    assert (json["isolated"], json["isolated_max"]) == (first.isolated, first.isolated_max)
+    times = f"{first.isolated / first.bound:.3g} times its bound {first.bound:.2e}"
+    assert f"\n  worst element  1.00e-04 at [1, 2], {times}\n" in str(report)
+    assert f"\n  largest error  {first.isolated_max:.2e}, on the reference's inputs" in str(report)
+    assert f"\n  accumulated    {first.accumulated:.2e}, the largest on what" in str(report)
+    assert max(len(line) for line in str(first).splitlines()[1:4]) <= 80
+
+
 def test_errors_that_grow_are_told_from_a_wrong_kernel() -> None:
     """A sum of 512 terms may be off by 512 roundings, where all go one way; the reference's never
     do, and its outputs are held to that."""

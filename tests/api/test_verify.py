@@ -29,7 +29,14 @@ def test_differences_are_held_to_one_bound_or_to_one_each() -> None:
     assert not difference("x", row, other, 0.4).ok
     assert difference("x", row, other, np.array([0.5, 0.25, 0, 0])).ok
     found = difference("x", row, other, np.array([0.5, 0.125, 0, 0]))
-    assert (found.ok, found.worst_index, found.bound, found.max_abs) == (False, (1,), 0.125, 0.25)
+    assert (found.ok, found.worst_index, found.bound, found.error) == (False, (1,), 0.125, 0.25)
+    assert (found.max_abs, found.severity) == (0.5, 2)
+    assert found.worst == (
+        "2.50e-01 at [1], 2 times its bound 1.25e-01; the largest error is 5.00e-01"
+    )
+    one = difference("x", row, other, 0.4)
+    assert one.worst == "5.00e-01 at [0], 1.25 times its bound 4.00e-01"
+    assert difference("x", row, -row, 0.4).worst == "inf at [2], its bound 4.00e-01"
     assert difference("x", row, other, np.array([np.inf, 0.25, 0, 0])).ok  # nothing is told of it
 
 

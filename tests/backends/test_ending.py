@@ -99,6 +99,25 @@ def test_calls_after_the_main_thread(artifact: Path, code: str, threads: int) ->
 
 
 @pytest.mark.parametrize("threads", COUNTS)
+def test_a_model_that_outlives_the_names_of_modules(artifact: Path, threads: int) -> None:
+    """Python takes these away one module after another, that imported first last."""
+    code = """if True:
+    import sys, types
+    early = types.ModuleType("early")
+    sys.modules["early"] = early
+    import tfgraph
+    from tfgraph.runtime import ending
+    early.model = tfgraph.load(sys.argv[1], threads=int(sys.argv[2]))
+    early.model(**early.model.example())
+    sys.kept = [early, ending]"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(artifact), str(threads)],
+        capture_output=True, text=True, check=False, env=environment(), timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("threads", COUNTS)
 def test_a_call_that_comes_too_late(artifact: Path, threads: int) -> None:
     code = """if True:
     import atexit, sys

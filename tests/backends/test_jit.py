@@ -200,13 +200,24 @@ def test_arguments_are_copied_only_where_they_must_be() -> None:
             assert np.array_equal(out, want)
 
 
-@pytest.mark.parametrize("shape", [(), (5,), (3, 7, 2)])
+@pytest.mark.parametrize("shape", [(), (5,), (3, 7, 2), (0,), (0, 3), (2, 0, 5)])
 def test_aligned_empty(shape: tuple[int, ...]) -> None:
     for dtype in (np.float32, np.int64, np.bool_):
         array = aligned_empty(shape, dtype)
         assert (array.shape, array.dtype) == (shape, np.dtype(dtype))
         assert array.ctypes.data % ALIGNMENT == 0
         assert array.flags.c_contiguous
+        assert array.flags.writeable
+
+
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0, 5)])
+def test_an_array_without_elements_is_a_tensor_of_its_shape(shape: tuple[int, ...]) -> None:
+    """Wherever it starts: NumPy's own do so at multiples of 16."""
+    memory = np.empty(256, np.uint8)
+    for start in range(0, 64, 4):
+        array = np.ndarray(shape, np.float32, memory, start)
+        tensor = np.from_dlpack(as_tensor(array))
+        assert (tensor.shape, tensor.dtype) == (shape, np.float32)
 
 
 def test_scalars_pass_as_integers_and_several_results_come_back() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from helpers.artifacts import edit_manifest, python
 import tfgraph
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime import format as layout
+from tfgraph.runtime.absent import without_pytorch
 from tfgraph.runtime.jit import NO_COMPILER
 
 WATCH = """
@@ -156,3 +158,65 @@ def test_pytorch_is_left_to_its_users(artifact: Path, tmp_path: Path, use: str) 
     )
     done = python(str(script), str(artifact), cwd=tmp_path)
     assert done.stdout.split() == ["used", "imported"], done.stderr
+
+
+OTHERS = """if True:
+    import builtins, importlib.abc, importlib.machinery, sys, threading
+    from tfgraph.backends import base
+
+    class PyTorch(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        asked = 0
+        def find_spec(self, name, path=None, target=None):
+            if name == "torch":
+                self.asked += 1
+                return importlib.machinery.ModuleSpec(name, self)
+        def create_module(self, spec):
+            return None
+        def exec_module(self, module):
+            module.is_here = True
+
+    found = PyTorch()
+    sys.meta_path.append(found)
+
+    def other():
+        import torch
+        assert torch.is_here
+        del sys.modules["torch"]
+
+    real = builtins.__import__
+    def importing(name, *args, **kwargs):  # in the midst of it another thread imports PyTorch
+        if name == "tvm" and not found.asked:
+            thread = threading.Thread(target=other)
+            thread.start()
+            thread.join()
+        return real(name, *args, **kwargs)
+    builtins.__import__ = importing
+    base.find_backend("cpu")
+    builtins.__import__ = real
+    assert found.asked == 1, found.asked
+    left = [f for f in sys.meta_path if type(f).__module__.startswith("tfgraph")]
+    assert "torch" not in sys.modules and left == []
+
+    base.without_pytorch = None  # what is imported already is not imported again
+    base.find_backend("cpu")
+    other()
+    assert found.asked == 2
+    print("done")"""
+
+
+def test_pytorch_is_hidden_from_our_own_imports_and_from_no_other(tmp_path: Path) -> None:
+    """Neither from another thread meanwhile nor from anyone later."""
+    script = tmp_path / "script.py"
+    script.write_text(OTHERS)
+    done = python(str(script))
+    assert done.stdout == "done\n", done.stderr
+
+
+def test_imports_that_fail_leave_pytorch_to_others() -> None:
+    before = list(sys.meta_path)
+    with pytest.raises(ModuleNotFoundError), without_pytorch():
+        import torch  # noqa: F401
+    with pytest.raises(ZeroDivisionError), without_pytorch():
+        _ = 1 / 0
+    assert sys.meta_path == before
+    assert "torch" not in sys.modules or sys.modules["torch"] is not None

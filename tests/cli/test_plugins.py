@@ -74,7 +74,6 @@ add_rule("simplify", mistaken)
     [
         (BODY, "run m.tfg --target numpy", "plug.py:7"),
         (BODY, "compare m.tfg", "plug.py:7"),
-        (RULE, "inspect tiny.tfg --fused", "plug.py:6"),
     ],
 )
 def test_a_mistake_that_shows_later_is_blamed_at_its_line_too(
@@ -91,13 +90,33 @@ def test_a_mistake_that_shows_later_is_blamed_at_its_line_too(
     assert "Traceback" in tfgraph(*line.split(), "--plugin", "plug.py", "-v").err
 
 
-def test_a_rule_that_misuses_a_value_does_not_decline(
-    tfgraph: Callable[..., Any], tmp_path: Path
+@pytest.mark.parametrize(
+    ("wrong", "error"),
+    [
+        ("x.type.no_such_thing", "AttributeError: 'TensorType' object has no attribute 'no_such_t"),
+        ("x.flatten()", "a value of a graph has no attribute 'flatten'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("causal() or x", "causal() and ...: masks intersect with &"),
+        ("call('softmax', 'x y')", "'x y' is no pattern"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_told_and_does_not_decline(
+    tfgraph: Callable[..., Any], tmp_path: Path, wrong: str, error: str
 ) -> None:
-    (tmp_path / "plug.py").write_text(RULE.replace("x.type.no_such_thing", "x.flatten()"))
+    """With the rule, the line, and what was raised."""
+    code = RULE.replace("x.type.no_such_thing", wrong)
+    (tmp_path / "plug.py").write_text("from tfgraph import causal\n" + code)
     result = tfgraph("inspect", "tiny.tfg", "--fused", "--plugin", "plug.py")
     assert result.code == 2
-    assert "plug.py:6:12: error: a value of a graph has no attribute 'flatten'\n" in result.err
+    first, source, *_ = result.err.splitlines()
+    assert "plug.py:7:" in first
+    assert f": error: rule mistaken: {error}" in first
+    assert source == f"        return {wrong}"
+    assert "hint: " in result.err
+    if "Error" in error:
+        assert "hint: -v shows the traceback" in result.err
+        verbose = tfgraph("inspect", "tiny.tfg", "--fused", "--plugin", "plug.py", "-v").err
+        assert "Traceback" in verbose
 
 
 def test_a_mistake_in_a_body_that_a_model_file_defines(

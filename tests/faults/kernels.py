@@ -13,6 +13,7 @@ from tfgraph.backends.tvm import emitters, lower
 from tfgraph.backends.tvm.cpu import gemm
 from tfgraph.ir import Mask, Node, Value, as_dim, exact
 from tfgraph.ir import mask as masks
+from tfgraph.ops.fused import LINEARS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _ = emitters  # registers what is wrapped here
 _OPS = {
-    "gemm": emitters.LINEARS,
+    "gemm": LINEARS,
     "attention": ("attention",),
     "norm": ("layer_norm", "add_layer_norm"),
     "masks": ("attention",),

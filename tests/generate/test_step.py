@@ -3,12 +3,14 @@ bits that the whole model gives."""
 
 from __future__ import annotations
 
+import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from helpers.generating import DECODERS, VOCABULARY, YAML, compiled, model
+from helpers.processes import python
 from helpers.tolerance import assert_close
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -170,3 +172,35 @@ def test_a_target_of_main_alone_says_so(tmp_path: Path) -> None:
     made = tfgraph.build(model(_DECODER), "cpu", tmp_path / "n", check=False, prove=False).artifact
     assert made is not None
     assert "no_generation" not in read_manifest(made)
+
+
+LONG = """if True:
+    import json
+    import numpy as np
+    from helpers.generating import compiled
+    from helpers.processes import resident
+    from tfgraph.runtime.state import State
+    step, ids = compiled("none").functions["step"], np.zeros((8, 1), np.int64)
+
+    def generate():
+        state = State(step, 8)
+        for _ in range(200):
+            state.feed(ids)
+        for _ in range(400):
+            state.truncate(199)
+            state.feed(ids)
+
+    for _ in range(2):
+        generate()
+    grown, before = [], resident()
+    for _ in range(8):
+        generate()
+        grown.append(resident() - before)
+    print(json.dumps(grown))"""
+
+
+def test_memory_of_a_long_generation_is_that_of_its_state() -> None:
+    """Neither the arrays that a state grew out of nor those of its calls stay: the former take two
+    MB a generation, a copy of the caches at each call 300."""
+    grown = json.loads(python(LONG, timeout=600))
+    assert max(grown) < 6 << 20, grown  # what malloc keeps free moves by four

@@ -1,5 +1,5 @@
 """Nodes know the user's file, line and column; mistakes in the DSL, and while a graph runs, are
-reported there; the verifier names the node."""
+reported there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfgraph import blocks
 from tfgraph.blocks import Layer
 from tfgraph.cost import cost
 from tfgraph.errors import Location, TfgraphError
-from tfgraph.ir import Dim, Fill, Graph, Input, Node, Output, Value, exact, rsqrt, tensor
+from tfgraph.ir import Fill, Graph, exact, rsqrt
 from tfgraph.ir.mask import alibi, bias, causal, dense, padding, relative, window
 from tfgraph.ops import (
     FloatArray,
@@ -365,43 +365,6 @@ def test_sizes_that_do_not_fit_are_reported_at_the_node() -> None:
         _run(g.build(), {"x": np.ones(1, np.float32)}, {"n": 1})
     assert caught.value.location is not None
     assert caught.value.location.line == line
-
-
-# The verifier of types.
-
-
-def _graph_of(node: Node, *inputs: Value) -> Graph:
-    outputs = tuple(Output(v.name, v) for v in node.outputs)
-    return Graph("g", tuple(Input(v, Fill("ones")) for v in inputs), (), (node,), outputs)
-
-
-def test_verify_names_the_node_and_its_place() -> None:
-    x = Value("x", tensor("f32", "n", 4))
-    place = Location("model.py", 3, 5)
-    wrong = Node("softmax", (x,), (Value("y", tensor("f32", "n", 5)),), {"axis": -1}, place)
-    with pytest.raises(TfgraphError) as caught:
-        verify(_graph_of(wrong, x))
-    assert caught.value.message == "%y = softmax: the result is f32[n,4], not f32[n,5]"
-    assert caught.value.location == place
-    unknown = Node("sofmax", (x,), (Value("y", x.type),), {}, place)
-    with pytest.raises(TfgraphError, match="unknown op 'sofmax'") as caught:
-        verify(_graph_of(unknown, x))
-    assert caught.value.hint == "did you mean 'softmax'?"
-    refused = Node("matmul", (x, x), (Value("y", x.type),), {}, place)
-    with pytest.raises(TfgraphError, match="the number of rows of") as caught:
-        verify(_graph_of(refused, x))
-    assert caught.value.location == place
-
-
-def test_verify_takes_what_the_dsl_builds() -> None:
-    with graph("g") as g:
-        x = g.input("x", "f32", "b", "s", 8)
-        a = attention(x, x, x, causal(), heads=2, kv_heads=2, scale=rsqrt(4))
-        total, normed = add_layer_norm(a, x, keep_sum=True)
-        g.output("y", total + normed)
-    built = g.build()
-    verify(built)
-    assert all(isinstance(d, Dim) for v in built.values() for d in v.type.shape)
 
 
 @pytest.mark.parametrize("given", [np.ones(2), [0.5, 0.25], (1, 2), 8, 0.5, exact(2)], ids=repr)

@@ -9,8 +9,8 @@ import pytest
 
 from tfgraph import ops
 from tfgraph.errors import Location, TfgraphError
-from tfgraph.ir import Exact, Graph, Mask, Node
-from tfgraph.ir.mask import padding
+from tfgraph.ir import Exact, Graph, Mask, Node, as_dim
+from tfgraph.ir.mask import causal, padding
 from tfgraph.ops.infer import like_first
 from tfgraph.passes import (
     Match,
@@ -267,6 +267,51 @@ def test_an_op_that_refuses_its_operands_declines_the_rule() -> None:
     assert declined.reason == (
         "reshape: cannot reshape f32[n,4] to f32[n,3]: 4*n elements against 3*n"
     )
+
+
+def in_a_rule(use: Any) -> Rule:
+    @rule(EXP_NEG)
+    def mistaken(x: Any, neg: Node) -> Any:
+        return use(x, neg)
+
+    return mistaken
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda x, neg: causal() or x, "causal() and ...: masks intersect with &"),
+        (lambda x, neg: ~causal(), "~causal(): masks only intersect, with &"),
+        (lambda x, neg: x or neg, "a value of a graph is neither true nor false"),
+        (lambda x, neg: as_dim("n") < 3, "TypeError: '<' not supported between"),
+        (lambda x, neg: neg.attrs["alpha"], "KeyError: 'alpha'"),
+        (lambda x, neg: ops.add(x), "add: "),
+        (lambda x, neg: ops.softmax(x, axes=1), "softmax has no attribute 'axes'"),
+    ],
+)
+def test_a_mistake_in_a_rule_is_no_reason_to_decline(use: Any, message: str) -> None:
+    mistaken = in_a_rule(use)
+    with pytest.raises(TfgraphError) as caught:
+        apply_rules(exp_neg("exp"), [mistaken])
+    assert caught.value.message.startswith(f"rule mistaken: {message}")
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+    assert caught.value.__cause__ is not None
+
+
+def test_a_fault_of_this_library_is_no_mistake_of_a_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule of its own whose function fails is an internal error, with its traceback."""
+    from tfgraph.passes import fuse_gated_linear
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("broken")
+
+    monkeypatch.setattr(fuse_gated_linear, "gated_linear", broken)
+    with ops.graph("g") as g:
+        x, gate = g.input("x", "f32", "n", 4), g.input("gate", "f32", "n", 8)
+        g.output("y", ops.mul(ops.linear(x, g.param("w", "f32", 4, 8)), gate))
+    with pytest.raises(KeyError, match="broken"):
+        apply_rules(g.build(), fuse_gated_linear.FuseGatedLinear.rules)
 
 
 def test_an_unknown_op_in_a_pattern_is_reported_when_the_rule_first_runs() -> None:

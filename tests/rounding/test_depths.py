@@ -3,6 +3,7 @@ addition on a path through the tree shows how many there are."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -12,6 +13,7 @@ from tfgraph import ops
 from tfgraph.backends.base import Target, find_backend
 from tfgraph.backends.rounding import UNITS
 from tfgraph.backends.tvm.cpu import attention_tile, gemm, norm, softmax
+from tfgraph.backends.tvm.cpu.vector_math import ACCURACY
 from tfgraph.backends.tvm.generic import reduction
 from tfgraph.backends.tvm.target import cpu_machine
 
@@ -142,3 +144,45 @@ def test_attention_adds_the_keys_of_a_tile_then_the_tiles(program: Runnable) -> 
     lost = (np.sum(v[:, 0], dtype=np.float64) - float(y) * KEYS) / U
     assert lost == tile - 1 + len(tiles)
     assert lost <= attention_tile.depth(KEYS, MACHINE)
+
+
+TILE = attention_tile.tile_keys(MACHINE)
+COUNTS = [1, 2, TILE - 1, TILE, TILE + 1, 2 * TILE - 1, 2 * TILE, 2 * TILE + 1, 3 * TILE + 5]
+
+
+@pytest.fixture(scope="module")
+def attending() -> Iterator[Runnable]:
+    """One query, whose scores are the first column of the keys: in base 2, since ln 2 times
+    log2(e), which is what they are multiplied by, is 1."""
+    with ops.graph("attending") as g:
+        k, v = (g.input(name, "f32", 1, "keys", 8) for name in "kv")
+        q = g.input("q", "f32", 1, 1, 8)
+        y = ops.attention(q, k, v, heads=1, kv_heads=1, scale=math.log(2))
+        g.output("y", cast("Traced", y))
+    run = find_backend("cpu").compile(g.build(), {}, Target("cpu"))
+    yield run
+    run.close()
+
+
+@pytest.mark.parametrize("keys", COUNTS)
+def test_attention_is_as_deep_at_any_number_of_keys(attending: Runnable, keys: int) -> None:
+    """Also where the last tile is not full. So that the division is exact, some weights are halves
+    and the sum of all is a power of 2."""
+    half = 2 * (keys - 2 ** (keys.bit_length() - 1))
+    scores = np.zeros(keys)
+    scores[1 : 1 + half] = -1
+    weights = 2.0**scores
+    total = weights.sum()
+    assert np.log2(total) % 1 == 0
+    tiles = list(range(TILE, keys, TILE))
+    k, v = np.zeros((2, 1, keys, 8), np.float32)
+    k[0, :, 0] = scores
+    v[0, :, 0] = path(keys, list(range(min(keys, TILE))), tiles, U) / weights
+    q = np.zeros((1, 1, 8), np.float32)
+    q[..., 0] = 1
+    y = attending(q=q, k=k, v=v)["y"][0, 0, 0]
+    lost = (weights @ v[0, :, 0].astype(np.float64) - float(y) * total) / U
+    assert lost == min(keys, TILE) - 1 + len(tiles)
+    # Besides, the first product is rounded, and in each further tile the factor of the sum so far.
+    expected = lost + 1 + len(tiles) * ACCURACY["exp2"].relative
+    assert attention_tile.depth(keys, MACHINE) == pytest.approx(expected)

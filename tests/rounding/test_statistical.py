@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import pytest
 
+import tfgraph
 from tfgraph import ops
 from tfgraph.api.source import open_source
 from tfgraph.backends.base import Target, input_ports
@@ -98,6 +99,27 @@ def test_a_model_is_within_a_bound_that_is_not_far() -> None:
     observed = float(np.abs(rounded - exact).max())
     assert 2 * observed < bounds[0] < 30 * observed
     assert bounds[0] < bounds[1]  # the CPU rounds within its ops too
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [0, 1])
+def test_bert_base_is_within_a_bound_that_is_not_far(
+    seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The CPU's kernels, at the size that people run: 12 layers of width 768."""
+    graph, weights = model("examples/bert-base.yaml")
+    sizes = {"batch": 1, "seq": 16}
+    feeds = {port.name: example(port, sizes, seed) for port in input_ports(graph)}
+    bounds = end_to_end(graph, weights, feeds, sizes, "cpu")
+    exact = NumpyExecutable(graph, weights, exact=True)(**feeds)
+    with tfgraph.compile(graph, "cpu", weights=weights) as run:
+        rounded = run(**feeds)
+    for output in graph.outputs:
+        observed = float(np.abs(rounded[output.name] - exact[output.name]).max())
+        ratio = bounds[output.value.name] / observed
+        with capsys.disabled():
+            print(f"\n{output.name}: error {observed:.2e}, its bound is {ratio:.1f} times that")
+        assert 2 < ratio < 30
 
 
 def test_the_bound_grows_with_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:

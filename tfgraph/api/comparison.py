@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfgraph.api.bounds import of_worst
 from tfgraph.runtime.columns import columns
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from tfgraph.backends.base import Weights
 
 NDArray = np.ndarray[Any, Any]
-_NUMBERS = ("isolated", "accumulated", "bound")
+_NUMBERS = ("isolated", "isolated_max", "accumulated", "bound")
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,10 @@ class Divergence:
     bytes are not the model's; a `pass` that changes the graph; a `node` of an ONNX file that was
     not translated right; `between kernels`, where each of them is right alone; or `accumulated`,
     where they are and their errors grow. `value` is what it makes, `op` by which op.
+
+    Of a kernel on the reference's inputs, `isolated` is the error of the element that is furthest
+    beyond its `bound`, at `worst_index`, and `isolated_max` the largest error of any. `accumulated`
+    is the largest on what the kernels before it gave.
     """
 
     value: str
@@ -60,6 +65,7 @@ class Divergence:
     worst_index: tuple[int, ...] = ()
     why: str = ""
     reproduction: Reproduction | None = None
+    isolated_max: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The object under "first_divergence"."""
@@ -77,13 +83,17 @@ class Divergence:
     def __str__(self) -> str:
         place = f" at {self.location}" if self.location else ""
         what = f"%{self.value} = {self.op}{place}" if self.op else self.value + place
-        isolated = "not measured" if self.isolated is None else f"{self.isolated:.2e}"
         rows = [("first culprit", f"{self.kind} {what}")]
-        if self.kind == "kernel":
-            rows.append(
-                ("alone", f"{isolated} at {list(self.worst_index)}, bound {self.bound:.2e}")
-            )
-            rows.append(("accumulated", f"{self.accumulated:.2e}"))
+        if self.isolated is not None and self.isolated_max is not None:
+            worst = of_worst(self.isolated, self.bound, self.worst_index)
+            rows += [
+                ("worst element", worst),
+                ("largest error", f"{self.isolated_max:.2e}, on the reference's inputs as that is"),
+                (
+                    "accumulated",
+                    f"{self.accumulated:.2e}, the largest on what kernels before it gave",
+                ),
+            ]
         rows += [("", self.why)] if self.why else []
         return "\n".join(f"  {label:13}  {text}" for label, text in rows)
 

@@ -91,13 +91,14 @@ def _of_kernel(side: Side, isolated: Isolated) -> Divergence:
         name,
         kernel.node.op,
         kernel.place,
-        found.max_abs,
+        found.error,
         accumulated,
         found.bound,
         "kernel",
         found.worst_index,
         str(isolated.judgement),
         reproduction,
+        found.max_abs,
     )
 
 

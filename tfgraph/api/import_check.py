@@ -152,7 +152,7 @@ def _wrong_node(
         value.name,
         origin.op_type,
         f"{path}:{label}",
-        found.max_abs,
+        found.error,
         found.max_abs,
         found.bound,
         "node",

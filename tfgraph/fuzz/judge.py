@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfgraph.api.bounds import difference
+from tfgraph.api.bounds import difference, of_worst
 from tfgraph.api.compile import compile
 from tfgraph.api.part import only, untold
 from tfgraph.api.rounding import against_float64
@@ -115,7 +115,7 @@ class Judge:
             if d.ok:
                 continue
             self.sensitive += 1
-            why = f"off by {d.max_abs:.2e} at {list(d.worst_index)}, bound {bound:.2e}"
+            why = f"off by {of_worst(d.error, bound, d.worst_index)}"
             part = only(graph, name)
             honest = against_float64(part, weights, sizes, arrays, want, got[name])
             if honest is not None:

@@ -16,6 +16,7 @@ from tfgraph.fuzz.guards import GUARDS, JUMPS, SAME_BITS, same_size
 from tfgraph.ir import DType, as_dim, dim_min, exact
 from tfgraph.ops import ACTIVATIONS, REGISTRY
 from tfgraph.ops.define import apply_op
+from tfgraph.ops.fused import LINEARS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 SCALARS = (exact(2), exact(-1), exact(3), exact(Fraction(1, 2)), exact(0.1))
 DTYPES = (DType.int64, DType.int32, DType.int8, DType.bool_)  # and the floats of the graph
 _OPS = 12  # of a family
-_LINEARS = ("linear", "linear_activation", "gated_linear")  # whose second operand is a weight
 _LARGEST = {DType.float16: 3.5}  # as a power of ten; beyond it nothing grows
 _LARGEST_OF_OTHERS = 6.0
 
@@ -105,7 +105,7 @@ def _operand(f: Draft, first: Entry | None, op: str, at: int) -> Entry | None:
         return f.draw()
     shape = first.x.shape
     last: Dim = shape[-1] if shape else as_dim(1)
-    if op in _LINEARS and at == 1 and last.is_const:
+    if op in LINEARS and at == 1 and last.is_const:
         fits = [e for e in f.pool if e.x.value in f.weights and e.x.shape[:1] == (last,)]
         if len(fits) < 2:
             n = f.width()

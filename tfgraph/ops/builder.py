@@ -48,7 +48,7 @@ from tfgraph.ir.legal import (
 )
 from tfgraph.ops.define import OpDef, find_op
 from tfgraph.ops.indices import index_ranges
-from tfgraph.ops.operands import not_a_tensor
+from tfgraph.ops.operands import Refused, not_a_tensor
 from tfgraph.ops.place import caller_location, raised_location, user_location
 from tfgraph.ops.trace import Traced, map_traced
 
@@ -241,8 +241,8 @@ class Builder:
         return self.emit(definition, *bound)
 
     def emit(self, definition: OpDef, operands: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
-        """Add a node; returns its result, or a tuple of several. Raises TfgraphError at the user's
-        line."""
+        """Add a node; returns its result, or a tuple of several. Raises Refused at the user's line
+        where the op does not take them."""
         here = self.here()
         if self._most is not None and len(self.nodes) >= self._most:
             raise TfgraphError("it would take too many nodes", here)
@@ -258,7 +258,7 @@ class Builder:
                 message = error.message
                 if not message.startswith(definition.name):
                     message = f"{definition.name}: {message}"
-                raise TfgraphError(message, here, error.hint) from error
+                raise Refused(message, here, error.hint) from error
             raise
         first = self._results
         self._results += len(types)

@@ -27,7 +27,7 @@ from tfgraph.ops.annotations import (
     with_floats,
 )
 from tfgraph.ops.array import Array
-from tfgraph.ops.operands import require_mask, shown
+from tfgraph.ops.operands import Refused, require_mask, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -135,23 +135,23 @@ class OpDef:
             value = value.item() if hasattr(value, "item") else value  # NumPy's numbers
         if isinstance(value, NUMBERS) and not isinstance(value, bool):
             if "ExactLike" not in allowed:
-                raise TfgraphError(
+                raise Refused(
                     f"{self.name}: '{parameter.name}' must be a tensor, not a number",
                     hint=_LIKE_MASKS if float(value) < _SENTINEL else _AS_TENSOR,
                 )
             try:
                 return exact(value)
             except ValueError as cause:  # NaN and infinities
-                raise TfgraphError(f"{self.name}: {parameter.name}: {cause}") from cause
+                raise Refused(f"{self.name}: {parameter.name}: {cause}") from cause
         if value is None:
             if parameter.default is not None:
-                raise TfgraphError(f"{self.name}: '{parameter.name}' must be given")
+                raise Refused(f"{self.name}: '{parameter.name}' must be given")
             return None
         if "Mask" in allowed:
             require_mask(f"{self.name}: '{parameter.name}'", value)
         elif isinstance(value, Mask):
             got = shown(value)
-            raise TfgraphError(f"{self.name}: '{parameter.name}' is {got}, expected a tensor")
+            raise Refused(f"{self.name}: '{parameter.name}' is {got}, expected a tensor")
         return value
 
     def bind_attrs(self, given: Mapping[str, Any]) -> dict[str, Attr]:

@@ -35,6 +35,16 @@ def power(a: NDArray, b: NDArray) -> NDArray:
     return fixed
 
 
+def matmul(a: NDArray, b: NDArray) -> NDArray:
+    """np.matmul; by one matrix in one piece, which NumPy makes as many products as there are
+    matrices."""
+    if b.ndim != 2 or a.ndim < 3:
+        return np.asarray(np.matmul(a, b))
+    rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+    product: NDArray = np.matmul(rows, b)
+    return product.reshape(*a.shape[:-1], b.shape[-1])
+
+
 _BINARY: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -134,13 +144,8 @@ class FloatArray(Array):
         return FloatArray(np.cumsum(self.data, axis=axis, dtype=self.data.dtype))
 
     def matmul(self, other: FloatArray) -> FloatArray:
-        """np.matmul; by one matrix in one piece, which NumPy makes as many products as there are
-        matrices."""
-        a, b = self.data, other.data
-        if b.ndim != 2 or a.ndim < 3:
-            return FloatArray(np.matmul(a, b))
-        rows = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
-        return FloatArray(np.matmul(rows, b).reshape(*a.shape[:-1], b.shape[-1]))
+        """See the function `matmul`."""
+        return FloatArray(matmul(self.data, other.data))
 
     def weighted_sum(self, values: FloatArray) -> FloatArray:
         """A value at a time, as defined, where any is NaN or infinite."""

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tfgraph.ops.array import Array
 
 
+LINEARS = ("linear", "linear_activation", "gated_linear")
+"""The ops that are x W + b, and one of them with what follows: the weight is the second operand."""
+
 _activation = activation  # an attribute of that name hides it below
 
 

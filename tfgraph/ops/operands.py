@@ -12,6 +12,10 @@ from tfgraph.ir.mask import KINDS
 from tfgraph.ops.array import Array
 
 
+class Refused(TfgraphError):
+    """An op does not take these operands, or not with these attributes."""
+
+
 def shown(given: Any) -> str:
     """What a user gave, in words."""
     if isinstance(given, Mask):
@@ -34,7 +38,7 @@ def not_a_tensor(given: Any, what: str) -> TfgraphError:
             "make it an input, given when the model runs, or a weight: g.param(...), and "
             "weights={...} when it is compiled"
         )
-    return TfgraphError(f"{what} is {shown(given)}, expected a value of the graph", hint=hint)
+    return Refused(f"{what} is {shown(given)}, expected a value of the graph", hint=hint)
 
 
 def require_mask(what: str, given: Any) -> None:
@@ -48,4 +52,4 @@ def require_mask(what: str, given: Any) -> None:
         hint = nearest(given, KINDS) or f"tfgraph has {', '.join(KINDS)}"
     else:
         hint = "causal(), or padding(t), dense(t) or bias(t) of a tensor"
-    raise TfgraphError(f"{what} is {shown(given)}, expected a mask", hint=hint)
+    raise Refused(f"{what} is {shown(given)}, expected a mask", hint=hint)

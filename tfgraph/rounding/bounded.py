@@ -18,7 +18,7 @@ import numpy as np
 from tfgraph.backends.rounding import LARGEST, SMALLEST, UNITS, Rounding
 from tfgraph.ir import DType, TensorType, as_dim, exact
 from tfgraph.ops import FloatArray
-from tfgraph.ops.floats import each_array, numpy_dtype
+from tfgraph.ops.floats import each_array, matmul, numpy_dtype
 from tfgraph.rounding import carried
 from tfgraph.rounding.carried import Error, NDArray, both, gamma, times
 from tfgraph.rounding.moves import Moves
@@ -205,7 +205,7 @@ class Bounded(Moves):
     def matmul(self, other: Bounded) -> Bounded:
         """gamma_h times the actual sum of |a||b|."""
         with np.errstate(all="ignore"):
-            y = np.matmul(self.data, other.data)
+            y = matmul(self.data, other.data)
         return self._product(other, y, self.rounding.matmul)
 
     def weighted_sum(self, values: Bounded) -> Bounded:
@@ -219,8 +219,8 @@ class Bounded(Moves):
         n = self.data.shape[-1]
         a, b = np.abs(self.data), np.abs(other.data)
         with np.errstate(all="ignore"):
-            moved = times(a, b, self.error, other.error, np.matmul)
-            size = np.matmul(a, b) + _or_zero(moved)
+            moved = times(a, b, self.error, other.error, matmul)
+            size = matmul(a, b) + _or_zero(moved)
             own = self.gamma(depth(n), n) * size + n * self.floor
             return self.made(y, moved, own)
 

@@ -16,7 +16,7 @@ import numpy as np
 from tfgraph.backends.rounding import LARGEST, UNITS, Rounding
 from tfgraph.ir import DType, TensorType, as_dim, exact
 from tfgraph.ops import FloatArray
-from tfgraph.ops.floats import each_array, numpy_dtype
+from tfgraph.ops.floats import each_array, matmul, numpy_dtype
 from tfgraph.rounding import slopes
 from tfgraph.rounding.draws import SIZE, Noise, factor
 from tfgraph.rounding.moves import Moves
@@ -242,7 +242,7 @@ class Dual(Moves):
     def matmul(self, other: Dual) -> Dual:
         """The product, and that of the squares for the size of its roundings."""
         with np.errstate(all="ignore"):
-            y = slopes.matmul(self.data, other.data)
+            y = matmul(self.data, other.data)
         return self._product(other, y, self.rounding.matmul)
 
     def weighted_sum(self, values: Dual) -> Dual:
@@ -258,11 +258,11 @@ class Dual(Moves):
         with np.errstate(all="ignore"):
             tangent = None
             if a.tangent is not None:
-                tangent = slopes.matmul(cast("NDArray", _lifted(a.tangent, rank)), b.data)
+                tangent = matmul(cast("NDArray", _lifted(a.tangent, rank)), b.data)
             if b.tangent is not None:
                 moved = np.matmul(a.data, cast("NDArray", _lifted(b.tangent, rank)))
                 tangent = moved if tangent is None else tangent + moved
-            squares = slopes.matmul(np.square(a.data), np.square(b.data))
+            squares = matmul(np.square(a.data), np.square(b.data))
             own = self.unit**2 * _summed(depth(a.data.shape[-1]), squares, y)
             made = replace(self._made(y, tangent, None), sure=a.sure and b.sure)
             return made._rounded(own)

@@ -43,11 +43,3 @@ def of_sqrt(x: NDArray, y: NDArray, tangent: NDArray) -> NDArray:
     """sqrt(x + |t|) - sqrt(x), signed: not to first order, which is infinite at 0."""
     size = np.abs(tangent)
     return np.where(size > 0, tangent / (y + np.sqrt(x + size)), 0).astype(y.dtype)
-
-
-def matmul(a: NDArray, b: NDArray) -> NDArray:
-    """The product over the last two axes, in one piece where b is one matrix."""
-    if b.ndim > 2:
-        return np.asarray(np.matmul(a, b))
-    rows = a.reshape(-1, a.shape[-1])
-    return np.asarray(np.matmul(rows, b)).reshape(*a.shape[:-1], b.shape[-1])

@@ -6,6 +6,7 @@ library.
 from __future__ import annotations
 
 import sys
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,25 @@ if TYPE_CHECKING:
 _PYTORCH = ("torch", "torch_c_dlpack_ext")
 
 
+class _Absent:
+    """A finder that finds no PyTorch for the thread that made it; other threads go on to those that
+    do."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        """Raises ModuleNotFoundError for what is absent."""
+        if name in _PYTORCH and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+
+
 @contextmanager
 def without_pytorch() -> Generator[None]:
-    """Imports of PyTorch fail meanwhile, unless it is imported already."""
-    hidden = [name for name in _PYTORCH if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+    """Imports of PyTorch by this thread fail meanwhile, unless it is imported already."""
+    absent = _Absent()
+    sys.meta_path.insert(0, absent)
     try:
         yield
     finally:
-        for name in hidden:
-            del sys.modules[name]
+        sys.meta_path.remove(absent)

@@ -88,9 +88,10 @@ def _told(cause: Exception) -> str:
 
 
 def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
-    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes."""
+    """An uninitialised C-contiguous array that starts at a multiple of 64 bytes, also where it has
+    no elements: a slice of none would start where its memory does."""
     dtype = np.dtype(dtype)
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
-    return memory[start : start + size].view(dtype).reshape(shape)
+    return np.ndarray(shape, dtype, memory, start)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -66,7 +67,9 @@ class Mapped:
         self._lists.append([self.tensors[place] for place in places])
         return self._lists[-1]
 
-    def __del__(self) -> None:
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if finalizing():  # no other thread runs any more; nor may the names of this module be there
+            return
         try:
             with compiled_code("freeing tensors"):
                 for tensors in self._lists:

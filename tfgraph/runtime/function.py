@@ -5,6 +5,7 @@ May import: numpy, the other files of runtime, errors.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,8 @@ import numpy as np
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.ending import Mapped
 from tfgraph.runtime.inputs import Inputs, refuse_positional
-from tfgraph.runtime.jit import Program, as_tensor
-from tfgraph.runtime.kept import Kept
+from tfgraph.runtime.jit import Program, as_tensor, is_readable
+from tfgraph.runtime.kept import Kept, Known
 from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.outputs import check_out, deliver
 from tfgraph.runtime.overlap import check_states
@@ -71,7 +72,6 @@ class Function(Runnable):
         }
         self.constraints: tuple[str, ...] = tuple(entry["constraints"])
         self._names = tuple(port.name for port in self.outputs)
-        self._places = {port.name: i for i, port in enumerate(self.inputs)}
         self._check = Inputs(self.inputs, self.symbols, self.constraints)
         self._function = function
         self._scalars: list[str] = entry["scalars"]
@@ -109,21 +109,19 @@ class Function(Runnable):
 
     def keep(self, arrays: Mapping[str, Array]) -> Kept:
         """See `Runnable.keep`."""
-        kept = self._check.keep(arrays)
+        kept = Kept(self._check.part(arrays))
         check_states(self._states, kept.arrays)
-        if all(array.size for array in kept.arrays.values()):
-            tensors = {name: as_tensor(array) for name, array in kept.arrays.items()}
-            kept.arguments = [tensors.get(port.name) for port in self.inputs]
         return kept
 
     def resume(self, kept: Kept, dims: Mapping[str, int], **inputs: Any) -> dict[str, Array]:
         """See `Runnable.resume`."""
         code = self._code()
-        arrays, sizes = self._check.check(inputs, dims, kept)
-        given = list(kept.arguments)
-        for name, array in arrays.items():
-            given[self._places[name]] = as_tensor(array)
-        if kept.in_place:
+        known, arrays, sizes = self._checked(kept, dims, inputs)
+        given = [
+            as_tensor(arrays[port.name]) if tensor is None else tensor
+            for port, tensor in zip(self.inputs, known.arguments, strict=True)
+        ]
+        if known.in_place:
             found = self._run(code, given, sizes, self._new)
             return {
                 self._names[i]: np.from_dlpack(t) for i, t in zip(self._new, found, strict=True)
@@ -131,8 +129,28 @@ class Function(Runnable):
         every = map(np.from_dlpack, self._run(code, given, sizes))
         results = dict(zip(self._names, every, strict=True))
         moved = [_update(kept.arrays[name], results.pop(name)) for name in self._states]
-        kept.in_place = not any(moved)
+        known.in_place = not any(moved)
         return results
+
+    def _checked(
+        self, kept: Kept, dims: Mapping[str, int], inputs: Mapping[str, Any]
+    ) -> tuple[Known, dict[str, Array], dict[str, int]]:
+        """What is known of what is kept, all inputs as arrays, and the size of each symbol."""
+        known = kept.known
+        if known is not None and known.holds(kept.arrays, dims):
+            again = {p.name: kept.arrays[p.name] for p in known.others if p.name in kept.arrays}
+            with suppress(TfgraphError):  # below, it is told as a call on all inputs tells it
+                arrays, sizes = self._check.check({**inputs, **again}, dims, known)
+                return known, kept.arrays | arrays, sizes
+        arrays, sizes = self._check.check(dict(**inputs, **kept.arrays), dims)
+        check_states(self._states, arrays)
+        kept.arrays.update({name: arrays[name] for name in kept.arrays})
+        told, others = self._check.known(kept.arrays)
+        settled = kept.arrays.keys() - {port.name for port in others}
+        tensors = {n: as_tensor(arrays[n]) for n in settled if is_readable(arrays[n])}
+        arguments = [tensors.get(port.name) for port in self.inputs]
+        known = kept.known = Known(dict(kept.arrays), told, others, arguments)
+        return known, arrays, sizes
 
     def _code(self) -> Code:
         if self._loaded.code is None:

@@ -1,6 +1,6 @@
 """The check of a call's inputs: the same errors, in the same words, on every backend.
 
-May import: numpy, arrays, sizes, errors.
+May import: numpy, arrays, kept, sizes, errors.
 """
 
 from __future__ import annotations
@@ -13,11 +13,19 @@ import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.runtime.arrays import as_array
-from tfgraph.runtime.kept import Kept
-from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes, evaluate, told_sizes
+from tfgraph.runtime.sizes import (
+    Port,
+    SymbolRange,
+    bind_sizes,
+    evaluate,
+    symbols_of,
+    told_sizes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tfgraph.runtime.kept import Known
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,17 +48,17 @@ class Inputs:
         self,
         given: Mapping[str, Any],
         dims: Mapping[str, int] | None,
-        kept: Kept | None = None,
+        known: Known | None = None,
     ) -> tuple[dict[str, Array], dict[str, int]]:
-        """The inputs as arrays, without those in `kept`, and the size of each symbol.
+        """The inputs as arrays, only those that `known` has nothing of, and each symbol's size.
 
         Nothing is converted: an array has the port's dtype in this machine's byte order, or it is
         refused; its strides and alignment may be any. Raises TfgraphError for a wrong or missing
         name, dtype, shape, size, bool or id, in this order.
         """
         ports, sizes = self._ports, check_dims(dims, self._symbols)
-        if kept is not None:
-            ports, sizes = kept.others, kept.sizes | sizes
+        if known is not None:
+            ports, sizes = known.others, known.sizes | sizes
         if len(given) != len(ports) or not all(port.name in given for port in ports):
             _refuse_names(given, ports)
         arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
@@ -60,15 +68,33 @@ class Inputs:
             _check_ids(port, arrays[port.name], sizes)
         return arrays, sizes
 
-    def keep(self, given: Mapping[str, Array]) -> Kept:
-        """Some of the inputs, checked as far as they can be without the others."""
+    def part(self, given: Mapping[str, Any]) -> dict[str, Array]:
+        """Some of the inputs as arrays, checked as far as they can be without the others."""
         ports = [port for port in self._ports if port.name in given]
         arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
         for name, array in arrays.items():
             check_bools(array, f"input '{name}'")
-        shapes = {name: array.shape for name, array in arrays.items()}
-        others = tuple(port for port in self._ports if port.name not in given)
-        return Kept(arrays, told_sizes(ports, shapes, {}), others)
+        told_sizes(ports, {name: array.shape for name, array in arrays.items()}, {})
+        return arrays
+
+    def known(self, arrays: Mapping[str, Array]) -> tuple[dict[str, int], tuple[Port, ...]]:
+        """Of some of the inputs, checked with all others: the sizes that they tell, and the inputs
+        to be checked at the next calls, where these are the same arrays.
+
+        Those are the others, ids and bools, which may be written meanwhile, and what has a size
+        that the others tell.
+        """
+        ports = [port for port in self._ports if port.name in arrays]
+        sizes = told_sizes(ports, {port.name: arrays[port.name].shape for port in ports}, {})
+        settled = {
+            port.name
+            for port in ports
+            if port.limit is None
+            and port.least is None
+            and port.dtype != "bool"
+            and all(symbols_of(dim) <= sizes.keys() for dim in port.shape)
+        }
+        return sizes, tuple(port for port in self._ports if port.name not in settled)
 
     def _sizes(
         self, ports: tuple[Port, ...], arrays: Mapping[str, Array], known: dict[str, int]

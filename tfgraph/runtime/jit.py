@@ -159,14 +159,19 @@ def _argument(value: Array | int | tvm_ffi.Tensor) -> tvm_ffi.Tensor | int:
     return value if isinstance(value, tvm_ffi.Tensor) else int(value)
 
 
+def is_readable(array: Array) -> bool:
+    """Whether compiled code reads and writes it where it lies: contiguous, writable, aligned."""
+    usable = array.flags.c_contiguous and array.flags.writeable
+    return usable and not array.ctypes.data % ALIGNMENT
+
+
 def as_tensor(array: Array) -> tvm_ffi.Tensor:
     """`array` for `Program.call`: the same memory where the kernels can use it, else a copy.
 
     A copy is made of what is not contiguous, not aligned to 64 bytes or read-only (map weights
     with `mode="c"`). The tensor keeps the memory alive.
     """
-    usable = array.flags.c_contiguous and array.flags.writeable
-    if not usable or array.ctypes.data % ALIGNMENT:
+    if not is_readable(array):
         copy = aligned_empty(array.shape, array.dtype)
         copy[...] = array
         array = copy

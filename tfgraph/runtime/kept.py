@@ -1,14 +1,17 @@
-"""Arrays that a function is given at every call: looked at and made tensors once.
+"""Arrays that a function is given at every call: looked at and made tensors once, and again where
+one is replaced or changes what it is.
 
 May import: numpy, sizes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy as np
 
     from tfgraph.runtime.sizes import Port
@@ -18,14 +21,44 @@ if TYPE_CHECKING:
 
 @dataclass
 class Kept:
-    """Inputs by name: states, which each call replaces or writes in place, and what stays."""
+    """Inputs by name: states, which each call replaces or writes in place, and what stays. Others
+    may take their places between calls."""
 
     arrays: dict[str, Array]
-    sizes: dict[str, int] = field(default_factory=dict[str, int])
+    known: Known | None = None
+    """What the call before has found of them."""
+
+
+@dataclass
+class Known:
+    """What was checked of arrays together with all other inputs, and holds as long as they stay."""
+
+    arrays: dict[str, Array]
+    sizes: dict[str, int]
     """The sizes that their shapes tell."""
-    others: tuple[Port, ...] = ()
-    """The inputs that are not among them."""
-    arguments: list[Any] = field(default_factory=list[Any])
-    """Of all inputs in order, those of these arrays as compiled code takes them, else None."""
+    others: tuple[Port, ...]
+    """The inputs to be checked at every call."""
+    arguments: list[Any]
+    """Of all inputs in order, those of these arrays that compiled code reads and writes where they
+    lie, as it takes them; None of the others."""
     in_place: bool = False
     """Whether a call has shown that the states are written where they lie."""
+
+    def __post_init__(self) -> None:
+        self._looks = [(array, _look(array)) for array in self.arrays.values()]
+
+    def holds(self, arrays: Mapping[str, Array], dims: Mapping[str, int]) -> bool:
+        """Whether these are the arrays, and still as they were, and `dims` says nothing of sizes
+        that they tell."""
+        return (
+            arrays.keys() == self.arrays.keys()
+            and all(arrays[name] is array for name, array in self.arrays.items())
+            and all(_look(array) == look for array, look in self._looks)
+            and self.sizes.keys().isdisjoint(dims)
+        )
+
+
+def _look(array: Array) -> tuple[object, ...]:
+    """What tells whether an array is another than it was: one that `resize` gave other memory, too,
+    and one that became read-only."""
+    return array.shape, array.strides, array.dtype, array.flags.num

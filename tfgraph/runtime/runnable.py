@@ -72,13 +72,14 @@ class Runnable(ABC):
         """
 
     def keep(self, arrays: Mapping[str, Array]) -> Kept:
-        """Some of the inputs, all states among them, for `resume`: right in dtype, and in memory of
-        their own."""
+        """Some of the inputs, all states among them, for `resume`. Raises TfgraphError for a wrong
+        dtype, for sizes that contradict each other and for states that share memory."""
         return Kept(dict(arrays))
 
     def resume(self, kept: Kept, dims: Mapping[str, int], **inputs: Any) -> dict[str, Array]:
         """The outputs that are no states, of the other inputs; the states in `kept` become what
-        the call makes of them."""
+        the call makes of them. Its arrays may be replaced or written between calls: what a call on
+        all inputs would refuse is refused, but for other inputs that share a state's memory."""
         found = self(dims=dims, **inputs, **kept.arrays)
         for port in self.inputs:
             if port.is_state:

@@ -74,6 +74,11 @@ def evaluate(dim: int | str, sizes: Mapping[str, int]) -> int:
     return dim if isinstance(dim, int) else _evaluator(dim)(sizes)
 
 
+def symbols_of(dim: int | str) -> frozenset[str]:
+    """The symbols of a dimension."""
+    return frozenset() if isinstance(dim, int) else frozenset(_SYMBOL.findall(dim))
+
+
 @lru_cache(maxsize=4096)
 def _evaluator(text: str) -> Callable[[Mapping[str, int]], int]:
     # An underscore before each symbol: one may be called as a keyword of Python is.
@@ -224,7 +229,7 @@ def _derived(dim: str, sizes: Mapping[str, int], source: Mapping[str, str]) -> s
 def _solve(dim: str, size: int, sizes: Mapping[str, int]) -> dict[str, int]:
     """The one symbol of `dim` that is not known yet, where dim = a symbol + b: `past + seq` gives
     past once seq is known. Whether dim is of that form shows when its size is checked."""
-    unknown = set(_SYMBOL.findall(dim)) - set(sizes)
+    unknown = symbols_of(dim) - set(sizes)
     if len(unknown) != 1:
         return {}
     (name,) = unknown

@@ -1,6 +1,6 @@
 """`cache_append` where the cache is a state: new rows are written into the caller's array.
 
-May import: lower, emitters, kernels of this folder, ir.
+May import: lower, windows, kernels of this folder, ir.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu.emit import argument, body, function, hold, scalar_argument, symbol
 from tfgraph.backends.tvm.cpu.rows import Part, each_part, each_row
-from tfgraph.backends.tvm.emitters import place
 from tfgraph.backends.tvm.lower import Lowering, emitter
+from tfgraph.backends.tvm.windows import place
 from tfgraph.ir import DType
 from tfgraph.passes import NoMatch
 

@@ -1,4 +1,5 @@
-"""How the CPU's kernels round: what each declares, by op. May import: the kernels, generic, ir."""
+"""How the CPU's kernels round: what each declares, by op. May import: the kernels, generic, ops,
+ir."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ from functools import partial
 from tfgraph.backends.rounding import Accuracy, Rounding
 from tfgraph.backends.tvm.cpu import attention_tile, gemm, norm, softmax
 from tfgraph.backends.tvm.cpu.vector_math import ACCURACY
-from tfgraph.backends.tvm.emitters import LINEARS
 from tfgraph.backends.tvm.generic import reduction
 from tfgraph.backends.tvm.generic.loops import CpuLoops
 from tfgraph.backends.tvm.target import CpuMachine
 from tfgraph.ir import Node
+from tfgraph.ops.fused import LINEARS
 
 _LIBRARY = {name: Accuracy(2) for name in ("sin", "cos", "pow")}  # the C library's, within 1 ulp
 _FUNCTIONS = {**_LIBRARY, **{name: ACCURACY[name] for name in ("exp", "log", "tanh", "erf")}}

@@ -3,7 +3,7 @@
 Each is compiled alone under each schedule and called at a few numbers of rows. The weights are read
 from where a model has them: from one place after another, as many bytes as all weights take, up to
 some hundred MiB. Half of a schedule's worth is how it waits for memory. May import: tvm, build,
-emitters, gemm, lower, schedule, search, target, tuning, runtime, ir, errors.
+emitters, gemm, lower, schedule, search, target, tuning, runtime, ops, ir, errors.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from tfgraph.backends.tvm.cpu.schedule import (
     write_schedules,
 )
 from tfgraph.backends.tvm.cpu.search import Found, search
-from tfgraph.backends.tvm.emitters import LINEARS, linear_shape
+from tfgraph.backends.tvm.emitters import linear_shape
 from tfgraph.backends.tvm.lower import find_emitter
 from tfgraph.ir import product
+from tfgraph.ops.fused import LINEARS
 from tfgraph.runtime.arrays import aligned_empty
 from tfgraph.runtime.jit import Program, as_tensor
 

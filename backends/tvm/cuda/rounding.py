@@ -10,9 +10,9 @@ from functools import partial
 
 from tfgraph.backends.rounding import Accuracy, Rounding
 from tfgraph.backends.tvm.cuda import attention, norm, softmax
-from tfgraph.backends.tvm.emitters import LINEARS
 from tfgraph.backends.tvm.narrow import NARROW
 from tfgraph.ir import Node
+from tfgraph.ops.fused import LINEARS
 
 FUNCTIONS = {
     **{name: Accuracy(4) for name in ("exp", "tanh", "erf", "sin", "cos")},

@@ -1,0 +1,66 @@
+"""Windows: columns of a wider value, such as Q, K and V of one merged product, which kernels read
+where they are. May import: attention_fit, lower, ir.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfgraph.backends.tvm.attention_fit import attention_misfit
+from tfgraph.backends.tvm.lower import Lowering, emitter, one_float
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Attr, Graph, Node, Value
+
+
+@emitter("slice", when=lambda graph, node: _is_window(graph, node.output))
+def window(low: Lowering, node: Node) -> None:
+    """Columns that only attention, rotary and caches read: they read them where they are."""
+
+
+def _is_window(graph: Graph, value: Value) -> bool:
+    """Whether a value is a constant range of columns that only kernels read which may."""
+    node = graph.producer.get(value)
+    if node is None or node.op != "slice" or value.type.rank != 3:
+        return False
+    columns = node.attrs["axis"] in (-1, 2) and node.attrs["start"].is_const  # type: ignore[union-attr]
+    users = graph.users.get(value, ())
+    return (
+        columns
+        and value not in graph.output_values
+        and node.inputs[0].type.shape[-1].is_const
+        and all(_reads_windows(graph, user, value) for user in users)
+    )
+
+
+def _reads_windows(graph: Graph, user: Node, value: Value) -> bool:
+    """Whether the kernel of a node reads this operand as columns of something wider."""
+    if user.op == "rotary":
+        return one_float(graph, user) and value not in user.inputs[1:]
+    if user.op == "cache_append":
+        return user.inputs[0] != value
+    return user.op == "attention" and not attention_misfit(user)
+
+
+@emitter("rotary")
+def rotary(low: Lowering, node: Node) -> None:
+    """The generic kernel; x may be a window of a merged result."""
+    x, *tables = node.inputs
+    if not _is_window(low.graph, x):
+        low.emit_generic(node)
+        return
+    source = low.graph.producer[x]
+    attrs: dict[str, Attr] = {**node.attrs, "start": int(source.attrs["start"])}  # type: ignore[arg-type]
+    low.emit_generic(replace(node, operands=(source.inputs[0], *tables), attrs=attrs))
+
+
+def place(low: Lowering, value: Value) -> tuple[Any, int, int]:
+    """Where a value's columns are: a variable, its width, the first column. For kernels that read
+    windows."""
+    if _is_window(low.graph, value):
+        node = low.graph.producer[value]
+        base = node.inputs[0]
+        start = node.attrs["start"]
+        return low.value(base), int(base.type.shape[-1]), int(start)  # type: ignore[arg-type]
+    return low.value(value), int(value.type.shape[-1]), 0
