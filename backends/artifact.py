@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ import numpy as np
 from tfgraph.backends.base import (
     Built,
     CompiledWeight,
+    NDArray,
     Target,
     constraints_of,
     input_ports,
@@ -50,9 +53,19 @@ def write_artifact(
     no_generation: str | None = None,
     command: Sequence[str] | None = None,
     taps: Collection[str] = (),
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
     """Write an artifact into `folder`, an empty one or none; `command` makes it again. `taps` are
-    the outputs that the model itself does not have, `no_generation` why it does not generate."""
+    the outputs that the model itself does not have, `no_generation` why it does not generate. What
+    writes does so inside of `writing`, and what compiles does not."""
+    parts = [built.weights, *(f.weights for f in built.functions.values())]
+    weights = {weight.name: weight for part in parts for weight in part}
+    with ThreadPoolExecutor(1, "compiling") as beside:
+        compiled = beside.submit(copy_context().run, built.make_files)
+        with writing():
+            folder.mkdir(parents=True, exist_ok=True)
+            hashed = write_weights(folder / layout.WEIGHTS, list(weights.values()))
+        made = compiled.result()
     functions = built.functions.items()
     files = {
         layout.GRAPH_BEFORE: print_graph(before).encode(),
@@ -60,17 +73,11 @@ def write_artifact(
         **{layout.graph_of(name): print_graph(f.graph).encode() for name, f in functions},
         layout.PASSES: _json([report.to_json() | _without_place(report) for report in reports]),
         **built.files,
+        **made,
         **({} if tokenizer is None else {layout.TOKENIZER: tokenizer}),
     }
-    hashes: dict[str, str] = {}
-    for name, data in sorted(files.items()):
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_file(path, data)
-        hashes[name] = hashlib.sha256(data).hexdigest()
-    parts = [built.weights, *(f.weights for f in built.functions.values())]
-    weights = {weight.name: weight for part in parts for weight in part}
-    hashes[layout.WEIGHTS] = write_weights(folder / layout.WEIGHTS, list(weights.values()))
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())}
+    hashes[layout.WEIGHTS] = hashed
     manifest = _manifest(before, after, built, target, hashes)
     for port in manifest["outputs"]:
         port |= {"tap": True} if port["name"] in taps else {}
@@ -79,7 +86,12 @@ def write_artifact(
     if no_generation is not None:
         manifest["no_generation"] = no_generation
     text = layout.seal({**manifest, "command": None if command is None else list(command)})
-    write_file(folder / layout.MANIFEST, text.encode())
+    files[layout.MANIFEST] = text.encode()
+    with writing():
+        for name, data in files.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_file(path, data)
 
 
 def record_verification(folder: Path, outcome: Mapping[str, Any]) -> str:
@@ -156,8 +168,8 @@ def _interface(
 
 
 def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> str:
-    """Write weights as safetensors, one after another in memory; the sha256 of the file, which is
-    computed in another thread while the next weight is packed and written.
+    """Write weights as safetensors; the sha256 of the file. While one is written, another thread
+    packs the next and a third hashes the one before, so that these three are held in memory.
 
     Tensors whose size is a multiple of 64 bytes come first, and the header is padded, so that
     those start at a multiple of 64 and can be mapped; the format allows no holes.
@@ -180,21 +192,32 @@ def write_weights(path: Path, weights: Sequence[CompiledWeight]) -> str:
     text += b" " * (-(len(text) + 8) % ALIGNMENT)
     head = len(text).to_bytes(8, "little") + text
     digest = hashlib.sha256(head)
-    with path.open("wb") as file, ThreadPoolExecutor(1) as hashing:
+    with path.open("wb") as file, ThreadPoolExecutor(1, "hashing") as hashing:
         file.write(head)
         hashed: Future[None] | None = None
-        for weight, size in sized:
-            data = np.ascontiguousarray(weight.make())
+        for (weight, size), data in zip(sized, _packed([w for w, _ in sized]), strict=True):
             if data.nbytes != size or str(data.dtype) != weight.dtype:
                 raise TfgraphError(f"weight {weight.name} is {data.dtype}{list(data.shape)}")
             plain = data.reshape(-1).view(np.uint8).data
             if hashed is not None:
-                hashed.result()  # so that no more than two weights are held
+                hashed.result()
             hashed = hashing.submit(digest.update, plain)
             piece = _PIECE if weight.layout == "plain" else max(size, 1)
             for start in range(0, size, piece):
                 file.write(plain[start : start + piece])  # `tofile` hides the system's errors
     return digest.hexdigest()
+
+
+def _packed(weights: Sequence[CompiledWeight]) -> Iterator[NDArray]:
+    """Each weight as it is written; the next is made in another thread meanwhile."""
+    with ThreadPoolExecutor(1, "packing") as packing:
+        following: Future[NDArray] | None = None
+        for weight in weights:
+            made, following = following, packing.submit(weight.make)
+            if made is not None:
+                yield np.ascontiguousarray(made.result())
+        if following is not None:
+            yield np.ascontiguousarray(following.result())
 
 
 def _json(value: Any) -> bytes:

@@ -106,13 +106,15 @@ class BuiltFunction:
 @dataclass(frozen=True)
 class Built:
     """What a compiling backend puts into an artifact, besides what every artifact holds: the
-    weights and scalars are those of `main`."""
+    weights and scalars are those of `main`. `make_files` makes what takes a compiler long, in a
+    thread of its own while the weights are written."""
 
     files: Mapping[str, bytes]
     weights: tuple[CompiledWeight, ...]
     scalars: tuple[str, ...] = ()
     functions: Mapping[str, BuiltFunction] = field(default_factory=dict[str, BuiltFunction])
     manifest: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    make_files: Callable[[], Mapping[str, bytes]] = dict
     notes: PassReport | None = None
     """What became of the nodes, told as the passes tell it."""
 

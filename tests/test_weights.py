@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -288,6 +289,25 @@ def test_seeded_bits_are_fixed() -> None:
     )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == seeded(param("w", 3), 5).tobytes().hex()
+
+
+def test_seeded_bits_are_the_words_of_philox() -> None:
+    """Of more words than are made at a time: the sum of the four parts of each, in order."""
+    key = np.frombuffer(hashlib.sha256(b"0:w").digest()[:16], "<u8")
+    words = np.random.Philox(key=key).random_raw(100_000)
+    sums = words.view("<u2").reshape(-1, 4).sum(axis=1, dtype=np.int64)
+    want = (2 * sums - 4 * 0xFFFF) / np.sqrt(4 * (2.0**32 - 1) / 3)
+    np.testing.assert_array_equal(seeded(param("w", 100_000)), (want * 0.02).astype(np.float32))
+
+
+def test_what_is_made_ahead_has_the_same_bits() -> None:
+    params = [param(f"w{i}", 40_000) for i in range(12)]
+    ahead = Seeded(params)
+    ahead.make_ahead()
+    ahead.make_ahead()  # which finds that it was begun
+    for one in params:
+        assert np.array_equal(ahead[one.value.name], seeded(one))
+        assert ahead[one.value.name] is ahead[one.value.name]
 
 
 def test_large_tensors_continue_where_chunks_meet() -> None:

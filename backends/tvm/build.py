@@ -1,7 +1,7 @@
 """From a Relax module of our own kernels to object files, in memory, with no compiler or linker.
 
-`build_objects` runs the Relax passes that plan memory and lower `call_tir`, then TVM's lowering and
-LLVM, and keeps the object files that TVM would hand to a linker. `tfgraph.runtime.jit` loads those
+`Program` runs the Relax passes that plan memory and lower `call_tir`, then TVM's lowering and LLVM,
+and keeps the object files that TVM would hand to a linker. `tfgraph.runtime.jit` loads those
 bytes as they are. The same module gives the same bytes in every process.
 May import: tvm, storage, cache, errors.
 """
@@ -31,72 +31,70 @@ _vm: Any = vm_build  # the parts of `relax.build`
 
 
 def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> list[bytes]:
-    """The object files of `build_program`."""
-    return build_program(mod, machine, checks=checks)[0]
-
-
-def build_program(
-    mod: Any, machine: CpuMachine, *, checks: bool = False
-) -> tuple[list[bytes], dict[str, StoragePlan]]:
-    """Compile the IRModule `mod` for `machine`; the object files to load, as bytes, and the memory
-    that each function plans.
-
-    The Relax functions check their arguments' types in any case. With `checks` each kernel checks
-    its own too, which finds mistakes of the code that calls it but triples the size of the code.
-    """
-    with _context(checks):
-        made = _Generated(mod, machine)
-        cache = active()
-        if cache is None:
-            return object_files(made.linked(made.kernels)), made.storage
-        # What the virtual machine runs is quickly made, and changes with the number of layers; what
-        # takes LLVM's time are the kernels, which then are the same.
-        key = tvm.ir.save_json(made.kernels), str(machine.target), str(checks)
-        known = cache.get(_KIND, *key)
-        if known is not None:
-            return [known, *object_files(made.linked(_no_kernels()))[1:]], made.storage
-        objects = object_files(made.linked(made.kernels))
-        cache.put(_KIND, objects[0], *key)
-        return objects, made.storage
+    """The object files of a module, see `Program`."""
+    return Program(mod, machine, checks=checks).objects()
 
 
 def compile_module(mod: Any, machine: CpuMachine, *, checks: bool = False) -> Any:
     """The same as TVM's executable, in which the machine code has not been written down yet."""
-    with _context(checks):
-        made = _Generated(mod, machine)
-        return made.linked(made.kernels)
+    return Program(mod, machine, checks=checks).executable()
 
 
-def _context(checks: bool) -> Any:
-    return tvm.transform.PassContext(opt_level=2, config={"tirx.disable_assert": not checks})
+class Program:
+    """The IRModule `mod` for `machine` after `relax_pipeline`, taken apart as `relax.build` does:
+    what the virtual machine runs, and the kernels that it calls, which LLVM compiles when they are
+    asked for. `storage` is the memory that each function plans.
 
+    The Relax functions check their arguments' types in any case. With `checks` each kernel checks
+    its own too, which finds mistakes of the code that calls it but triples the size of the code.
+    """
 
-class _Generated:
-    """A module after `relax_pipeline`, taken apart as `relax.build` does: what the virtual machine
-    runs, and the kernels that it calls."""
-
-    def __init__(self, mod: Any, machine: CpuMachine) -> None:
-        with machine.target:
+    def __init__(self, mod: Any, machine: CpuMachine, *, checks: bool = False) -> None:
+        self._machine, self._checks = machine, checks
+        with self._context(), machine.target:
             planned = memory_pipeline()(mod)
             lowered = machine_pipeline()(planned)
-        self.storage = {
+        self.storage: dict[str, StoragePlan] = {
             name.name_hint: storage_plan(function)
             for name, function in planned.functions_items()
             if isinstance(function, relax.Function)
         }
-        self._machine, self._builder = machine, relax.ExecBuilder()
-        self.kernels: Any = _vm._filter_tir(_vm._vmcodegen(self._builder, lowered))
+        self._builder = relax.ExecBuilder()
+        self._kernels: Any = _vm._filter_tir(_vm._vmcodegen(self._builder, lowered))
         self._constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
 
-    def linked(self, kernels: Any) -> Any:
-        """The executable, with these kernels or others."""
-        return _vm._vmlink(
-            self._builder,
-            self._machine.target,
-            kernels,
-            tir_pipeline=_KERNEL_PIPELINE,
-            params=self._constants,
-        )
+    def objects(self) -> list[bytes]:
+        """The object files to load; in any thread, while others have the interpreter."""
+        cache = active()
+        if cache is None:
+            return object_files(self.executable())
+        # What the virtual machine runs is quickly made, and changes with the number of layers; what
+        # takes LLVM's time are the kernels, which then are the same.
+        key = tvm.ir.save_json(self._kernels), str(self._machine.target), str(self._checks)
+        known = cache.get(_KIND, *key)
+        if known is not None:
+            return [known, *object_files(self._linked(_no_kernels()))[1:]]
+        objects = object_files(self.executable())
+        cache.put(_KIND, objects[0], *key)
+        return objects
+
+    def executable(self) -> Any:
+        """TVM's, in which the machine code has not been written down yet."""
+        return self._linked(self._kernels)
+
+    def _linked(self, kernels: Any) -> Any:
+        with self._context():
+            return _vm._vmlink(
+                self._builder,
+                self._machine.target,
+                kernels,
+                tir_pipeline=_KERNEL_PIPELINE,
+                params=self._constants,
+            )
+
+    def _context(self) -> Any:
+        config = {"tirx.disable_assert": not self._checks}
+        return tvm.transform.PassContext(opt_level=2, config=config)
 
 
 def _no_kernels() -> Any:

@@ -13,7 +13,7 @@ from helpers.elf import needed_symbols
 from helpers.kernels import objects_of
 from helpers.tolerance import UNIT, assert_within
 
-from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight
+from tfgraph.backends.tvm.cpu.gemm import GROUP, gemm, pack_weight
 from tfgraph.backends.tvm.cpu.gemm_tile import TILES, Tile, tile_for
 from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.schedule import Schedule
@@ -136,6 +136,21 @@ def test_a_row_has_the_same_bits_wherever_it_stands(case: Case, program: Program
     order = np.random.default_rng(7).permutation(129)
     mixed = {**arrays, "x": arrays["x"][order], "gate": arrays["gate"][order]}
     assert np.array_equal(case.run(program, mixed), whole[order])
+
+
+@pytest.mark.parametrize("k", [1024, 1025])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_many_rows_go_in_groups_and_have_the_same_bits(k: int, threads: int) -> None:
+    """Around each number of rows at which there is one more group, groups of unequal size included;
+    deeper weights are not grouped."""
+    case = Case(k, 100, bias=True)
+    arrays = case.arguments(3 * GROUP + 17)
+    with Program(objects_of({case.name: case.kernel()}), threads=threads) as program:
+        parts = [{**arrays, "x": arrays["x"][i : i + 100]} for i in range(0, 3 * GROUP + 17, 100)]
+        want = np.concatenate([case.run(program, part) for part in parts])
+        for m in (GROUP - 1, GROUP, 2 * GROUP - 1, 2 * GROUP, 2 * GROUP + 1, 3 * GROUP, len(want)):
+            got = case.run(program, {**arrays, "x": arrays["x"][:m]})
+            assert np.array_equal(got, want[:m]), m
 
 
 def test_a_result_has_the_same_bits_in_every_tile() -> None:

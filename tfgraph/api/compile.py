@@ -276,20 +276,20 @@ def _build(
         progress("compile")
         built = backend.build(compiled, arrays, target, *((fused,) if fused else ()))
         reports += [built.notes] if built.notes else []
-        with staging.writing():
-            write_artifact(
-                staging.folder,
-                graph,
-                compiled,
-                built,
-                target,
-                reports,
-                tokenizer=tokenizer,
-                generation=opened.generation,
-                no_generation=_no_generation(opened, backend),
-                command=command,
-                taps={t.output for t in main.taps if t.added},
-            )
+        write_artifact(
+            staging.folder,
+            graph,
+            compiled,
+            built,
+            target,
+            reports,
+            tokenizer=tokenizer,
+            generation=opened.generation,
+            no_generation=_no_generation(opened, backend),
+            command=command,
+            taps={t.output for t in main.taps if t.added},
+            writing=staging.writing,
+        )
         progress("verify")
         written = {"main": (graph, compiled)}
         written |= {name: (g, fused[name]) for name, g in functions.items()}

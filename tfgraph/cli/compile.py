@@ -102,10 +102,13 @@ def compile(
     """Compile a model into an artifact, and verify it."""
     _check_output(output)
     from tfgraph.cli.inputs import read_edits
+    from tfgraph.weights import Seeded
 
     edits = read_edits(intervene)
     read = read_source(session, model)
     read = read.intervene(edits) if edits else read
+    if isinstance(read.weights, Seeded) and not tune:  # which is to measure on idle cores
+        read.weights.make_ahead()  # while the compiler is imported
     chosen = choose_target(read, target, arch=arch, mcpu=mcpu, threads=threads, dtype=dtype)
     if shared and chosen.name != "cpu":
         raise TfgraphError(f"--shared is for --target cpu, not {chosen.name}")

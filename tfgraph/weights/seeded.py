@@ -1,6 +1,6 @@
 """Parameters made from a seed, the same on every machine.
 
-May import: ops.floats, runtime.memory, ir, errors.
+May import: ops.floats, runtime.cores, runtime.memory, ir, errors.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Exact
 from tfgraph.ops.floats import numpy_dtype
+from tfgraph.runtime.cores import default_threads
 from tfgraph.runtime.memory import refuse_absurd
 
 if TYPE_CHECKING:
@@ -38,24 +39,26 @@ class Seeded(Mapping[str, "NDArray"]):
         self.seed = seed
         self._params = {param.value.name: param for param in params}
         self._made: dict[str, NDArray] = {}
-        self._making = Lock()
+        self._making = {name: Lock() for name in self._params}
+        self._ahead = iter(self._params)  # what no thread has begun
 
     def __getitem__(self, name: str) -> NDArray:
-        with self._making:
+        with self._making[name]:
             if name not in self._made:
                 self._made[name] = seeded(self._params[name], self.seed)
             return self._made[name]
 
     def make_ahead(self) -> None:
-        """Make all of them in another thread, while this one has other work. What is wrong with one
-        is told to whoever asks for it."""
+        """Make all of them in other threads while this one, which keeps a core, has other work.
+        What is wrong with one is told to whoever asks for it."""
 
         def make() -> None:
-            for name in self:
+            for name in self._ahead:
                 with suppress(Exception):
                     self[name]
 
-        Thread(target=make, name="seeded weights", daemon=True).start()
+        for _ in range(max(1, default_threads() - 1)):
+            Thread(target=make, name="seeded weights", daemon=True).start()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._params)
@@ -81,13 +84,15 @@ def seeded(param: Param, seed: int = 0) -> NDArray:
     if fill.kind not in ("normal", "ones"):
         raise TfgraphError(f"parameter '{param.value.name}': no way to fill it with {fill}")
     key = sha256(f"{seed}:{param.value.name}".encode()).digest()[:16]
-    words = np.random.Philox(key=np.frombuffer(key, "<u8"))
+    words = np.random.RandomState(np.random.Philox(key=np.frombuffer(key, "<u8")))
     std = float(fill.argument) if isinstance(fill.argument, Exact) else 1.0
     mean = float(fill.kind == "ones")
     out: NDArray = np.empty(int(np.prod(shape, dtype=np.int64)), target)
     for start in range(0, out.size, _STEP):
         part = out[start : start + _STEP]
-        values = _bell(words.random_raw(part.size))
+        # The words of Philox as they come: RandomState never changes what it makes of them, and
+        # leaves the interpreter to other threads meanwhile; `random_raw` asks for it after each.
+        values = _bell(words.randint(0, 1 << 64, part.size, np.uint64))
         values *= std
         values += mean
         part[...] = values

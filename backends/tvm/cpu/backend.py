@@ -21,7 +21,7 @@ from tfgraph.backends.base import (
 )
 from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tuning import Tuned, Tuning
-from tfgraph.backends.tvm.build import build_program
+from tfgraph.backends.tvm.build import Program
 
 # Registers its emitter.
 from tfgraph.backends.tvm.cpu import cache as _cache  # noqa: F401 # pyright: ignore[reportUnusedImport]
@@ -36,7 +36,6 @@ from tfgraph.backends.tvm.link import find_compiler, link_shared
 from tfgraph.backends.tvm.lower import resolve
 from tfgraph.backends.tvm.module import Lowered
 from tfgraph.backends.tvm.plan import plan
-from tfgraph.backends.tvm.storage import StoragePlan
 from tfgraph.backends.tvm.target import CpuMachine, cpu_machine
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.ir import Graph, Node
@@ -63,10 +62,14 @@ class CpuBackend(CompilingBackend):
         machine = cpu_machine(target.mcpu)
         compiler = find_compiler() if target.shared else None
         lowered = lower(graph, weights, _kernels(machine, target), functions)
-        objects, storage = build_program(lowered.module, machine)
-        more = {layout.SHARED: link_shared(objects, compiler)} if compiler else {}
-        more |= kernel_sources(lowered, machine)
-        return _built(lowered, machine, objects, storage, more)
+        program = Program(lowered.module, machine)
+
+        def make_files() -> dict[str, bytes]:
+            objects = program.objects()
+            shared = {layout.SHARED: link_shared(objects, compiler)} if compiler else {}
+            return _named(objects) | shared | kernel_sources(lowered, machine)
+
+        return _built(lowered, machine, program, make_files)
 
     def compile(
         self,
@@ -78,7 +81,8 @@ class CpuBackend(CompilingBackend):
         """The graphs as a loaded artifact; the files are gone once they are mapped."""
         machine = cpu_machine(target.mcpu)
         lowered = lower(graph, weights, _kernels(machine, target), functions)
-        built = _built(lowered, machine, *build_program(lowered.module, machine), {})
+        program = Program(lowered.module, machine)
+        built = _built(lowered, machine, program, lambda: _named(program.objects()))
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
             write_artifact(Path(folder), graph, graph, built, target, [])
             return load(folder, threads=target.threads, verify_weights=False)
@@ -131,16 +135,21 @@ def _schedules(lowered: Lowered) -> dict[str, str]:
     return {name: str(text) for name, text in sorted(found.items()) if text is not None}
 
 
+def _named(objects: Sequence[bytes]) -> dict[str, bytes]:
+    return {f"{layout.KERNELS}/{i}.o": data for i, data in enumerate(objects)}
+
+
 def _built(
     lowered: Lowered,
     machine: CpuMachine,
-    objects: Sequence[bytes],
-    storage: Mapping[str, StoragePlan],
-    more: Mapping[str, bytes],
+    program: Program,
+    make_files: Callable[[], Mapping[str, bytes]],
 ) -> Built:
-    """What an artifact holds: the objects, and other files."""
+    """What an artifact holds: the program's object files among those that are made."""
+    storage = program.storage
     return Built(
-        files={**{f"kernels/{i}.o": data for i, data in enumerate(objects)}, **more},
+        files={},
+        make_files=make_files,
         weights=lowered.main.weights,
         scalars=lowered.main.scalars,
         functions={

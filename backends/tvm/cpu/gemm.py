@@ -1,8 +1,9 @@
 """Linear layers in float32: out = activation(x @ w + bias) * gate, with w packed in panels.
 
-The GEMM runs in parallel over weight panels and chunks of rows. One block of k of one panel stays
-in the second-level cache while a chunk of rows streams past it. The epilogue runs
-over the rows just stored, while they are in the first-level cache, so that its code exists once.
+The GEMM runs in parallel over weight panels and chunks of rows, one group of chunks after another.
+One block of k of one panel stays in the second-level cache while a chunk of rows streams past it.
+The epilogue runs over the rows just stored, while they are in the first-level cache, so that its
+code exists once.
 May import: numpy, tvm, tfgraph.backends.tvm.
 """
 
@@ -36,6 +37,14 @@ K_BLOCK = 128
 rounding error of long sums near that of short ones: it grows with K_BLOCK + k / K_BLOCK, not k.
 It decides the bits of the results, and so is no part of a schedule."""
 
+GROUP = 256
+"""Rows that go through all panels before the next ones do, so that they stay in the second-level
+cache from one panel to the next."""
+
+_DEEPEST = 1024
+"""Up to this k that is so, where GROUP rows take a megabyte at most, half of that cache. Of deeper
+ones it would hold too few to be worth another walk through the weight."""
+
 _LINE = 16  # floats in a cache line
 
 
@@ -63,17 +72,30 @@ def gemm(shape: LinearShape, schedule: Schedule) -> Any:
                 T.reads()
                 T.writes()
                 chunks = T.ceildiv(m, T.int64(schedule.rows))
+                most = pin(_chunks_together(m, k, chunks), "most")
                 # Neighbouring tasks share a panel, and a thread gets neighbouring tasks.
                 with T.parallel(0, panels * chunks) as task:
                     IRBuilder.name("task", task)
-                    panel = pin(T.floordiv(task, chunks), "panel")
-                    first = pin(T.floormod(task, chunks) * schedule.rows, "first")
+                    start = pin(T.floordiv(task, panels * most) * most, "group")
+                    together = pin(T.min(most, chunks - start), "together")
+                    place = pin(task - start * panels, "place")
+                    panel = pin(T.floordiv(place, together), "panel")
+                    chunk = start + T.floormod(place, together)
+                    first = pin(chunk * schedule.rows, "first")
                     count = pin(T.min(m - first, T.int64(schedule.rows)), "count")
                     _emit_product(tile, schedule.ahead, x, w, out, panel, first, count)
                     if shape.bias or shape.activation or shape.gate:
                         act = shape.activation
                         _emit_epilogue(tile, bias, act, gate, out, panel, first, count)
     return builder.get()
+
+
+def _chunks_together(m: Any, k: int, chunks: Any) -> Any:
+    """How many chunks of rows make a group: as many in each, so GROUP rows or up to twice that."""
+    if k > _DEEPEST:
+        return chunks
+    groups = T.max(T.int64(1), T.floordiv(m, T.int64(GROUP)))
+    return T.ceildiv(chunks, groups)
 
 
 def depth(k: int) -> int:
