@@ -14,6 +14,8 @@
 #include <string.h>
 #include <ucontext.h>
 
+#include <utility>
+
 #define __global__
 #define __device__
 #define __launch_bounds__(...)
@@ -146,7 +148,22 @@ int launch(const unsigned* grid, const unsigned* threads, int descending, Call c
   return 0;
 }
 
+template <typename... Types, size_t... at>
+int launch_unpacked(void (*kernel)(Types...), const unsigned* grid, const unsigned* threads,
+                    void** given, std::index_sequence<at...>) {
+  return launch(grid, threads, 0, [=] { kernel(*static_cast<Types*>(given[at])...); });
+}
+
+// As cuLaunchKernel: arguments are pointers to each argument.
+template <typename... Types>
+int launch_with(void (*kernel)(Types...), const unsigned* grid, const unsigned* threads,
+                unsigned /*dynamic_shared*/, void** given) {
+  return launch_unpacked(kernel, grid, threads, given, std::index_sequence_for<Types...>());
+}
+
 }  // namespace cuda_host
+
+extern "C" const char* cuda_emulator_error() { return cuda_host::error; }
 
 extern "C" const char* cuda_host_error() { return cuda_host::error; }
 
