@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.ending import Mapped
 from tfgraph.runtime.inputs import Inputs, refuse_positional
-from tfgraph.runtime.jit import Program, as_tensor
+from tfgraph.runtime.jit import CodePlace, Program
 from tfgraph.runtime.kept import Kept
-from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.outputs import check_out, deliver
-from tfgraph.runtime.overlap import check_states
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Never
+
+    import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -33,7 +31,7 @@ class Code:
     def __init__(self, program: Program, tensors: Mapping[str, Array]) -> None:
         self.program = program
         self._places = {name: i for i, name in enumerate(tensors)}
-        self._mapped = Mapped([as_tensor(array) for array in tensors.values()])
+        self._mapped = Mapped([program.place.tensor(array) for array in tensors.values()])
         self._weights: dict[str, list[Any]] = {}
 
     def weight(self, name: str) -> Any:
@@ -59,10 +57,17 @@ class Function(Runnable):
     """A function by its name in the program, and its entry in the manifest."""
 
     def __init__(
-        self, name: str, target: str, function: str, entry: Mapping[str, Any], loaded: Loaded
+        self,
+        name: str,
+        target: str,
+        function: str,
+        entry: Mapping[str, Any],
+        loaded: Loaded,
+        place: CodePlace,
     ) -> None:
         """`name` is what errors call the model."""
         self.name, self.target = name, target
+        self.place = self._place = place
         self.inputs = tuple(_port(p) for p in entry["inputs"])
         self.outputs = tuple(_port(p) for p in entry["outputs"])
         self.symbols = {
@@ -72,7 +77,7 @@ class Function(Runnable):
         self.constraints: tuple[str, ...] = tuple(entry["constraints"])
         self._names = tuple(port.name for port in self.outputs)
         self._places = {port.name: i for i, port in enumerate(self.inputs)}
-        self._check = Inputs(self.inputs, self.symbols, self.constraints)
+        self._check = Inputs(self.inputs, self.symbols, self.constraints, place)
         self._function = function
         self._scalars: list[str] = entry["scalars"]
         self._weights = tuple(str(w["name"]) for w in entry["weights"])
@@ -90,7 +95,7 @@ class Function(Runnable):
         **inputs: Any,
     ) -> dict[str, Array]:
         """Run on arrays by input name; the outputs by name. A state is updated in place: its output
-        is the array that was given.
+        is the array that was given. On a GPU, inputs may lie there; the outputs then do, too.
 
         See `Runnable.__call__`. Raises TfgraphError besides where memory does not suffice, where
         the model is closed, and in a process that was forked after it was loaded.
@@ -98,21 +103,26 @@ class Function(Runnable):
         refuse_positional(unnamed, self.inputs)
         code = self._code()
         arrays, sizes = self._check.check(inputs, dims)
-        check_states(self._states, arrays)
+        self._place.check_states(self._states, arrays)
         places = check_out(self.outputs, sizes, arrays, out)
-        found = self._run(code, [as_tensor(array) for array in arrays.values()], sizes)
-        results = dict(zip(self._names, map(np.from_dlpack, found), strict=True))
-        for name in self._states:
-            _update(arrays[name], results[name])
-            results[name] = arrays[name]
+        found = self._run(code, [self._place.tensor(array) for array in arrays.values()], sizes)
+        returned = self._place.returned(arrays)
+        results: dict[str, Array] = {}
+        for name, tensor in zip(self._names, found, strict=True):
+            if name in self._states:
+                self._place.update(arrays[name], tensor)
+                results[name] = arrays[name]
+            else:
+                result = returned(tensor)
+                results[name] = self._place.values(result) if name in places else result
         return deliver(iter(results.items()), places, out)
 
     def keep(self, arrays: Mapping[str, Array]) -> Kept:
         """See `Runnable.keep`."""
         kept = self._check.keep(arrays)
-        check_states(self._states, kept.arrays)
+        self._place.check_states(self._states, kept.arrays)
         if all(array.size for array in kept.arrays.values()):
-            tensors = {name: as_tensor(array) for name, array in kept.arrays.items()}
+            tensors = {name: self._place.tensor(array) for name, array in kept.arrays.items()}
             kept.arguments = [tensors.get(port.name) for port in self.inputs]
         return kept
 
@@ -120,19 +130,17 @@ class Function(Runnable):
         """See `Runnable.resume`."""
         code = self._code()
         arrays, sizes = self._check.check(inputs, dims, kept)
+        returned = self._place.returned(arrays)
         given = list(kept.arguments)
         for name, array in arrays.items():
-            given[self._places[name]] = as_tensor(array)
+            given[self._places[name]] = self._place.tensor(array)
         if kept.in_place:
             found = self._run(code, given, sizes, self._new)
-            return {
-                self._names[i]: np.from_dlpack(t) for i, t in zip(self._new, found, strict=True)
-            }
-        every = map(np.from_dlpack, self._run(code, given, sizes))
-        results = dict(zip(self._names, every, strict=True))
-        moved = [_update(kept.arrays[name], results.pop(name)) for name in self._states]
+            return {self._names[i]: returned(t) for i, t in zip(self._new, found, strict=True)}
+        every = dict(zip(self._names, self._run(code, given, sizes), strict=True))
+        moved = [self._place.update(kept.arrays[name], every.pop(name)) for name in self._states]
         kept.in_place = not any(moved)
-        return results
+        return {name: returned(tensor) for name, tensor in every.items()}
 
     def _code(self) -> Code:
         if self._loaded.code is None:
@@ -147,18 +155,10 @@ class Function(Runnable):
         wanted: Sequence[int] | None = None,
     ) -> Sequence[Any]:
         """The outputs at these places, all where none are given, of tensors for the inputs."""
-        refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
+        self._place.refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
         arguments += [sizes[name] for name in self._scalars]
         arguments += code.weights(self._function, self._weights)
         return code.program.run(self._function, arguments, wanted)
-
-
-def _update(state: Array, result: Array) -> bool:
-    """Copy what a state became, where the kernels did not write the array itself; whether so."""
-    moved = bool(state.__array_interface__["data"] != result.__array_interface__["data"])
-    if moved:
-        np.copyto(state, result)
-    return moved
 
 
 def _port(entry: Mapping[str, Any]) -> Port:

@@ -1,6 +1,6 @@
 """The check of a call's inputs: the same errors, in the same words, on every backend.
 
-May import: numpy, arrays, sizes, errors.
+May import: numpy, arrays, place, sizes, errors.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.runtime.arrays import as_array
 from tfgraph.runtime.kept import Kept
+from tfgraph.runtime.place import HOST, Place
 from tfgraph.runtime.sizes import Port, SymbolRange, bind_sizes, evaluate, told_sizes
 
 if TYPE_CHECKING:
@@ -32,8 +32,10 @@ class Inputs:
         ports: Sequence[Port],
         symbols: Mapping[str, SymbolRange],
         constraints: Sequence[str],
+        place: Place = HOST,
     ) -> None:
         self._ports, self._symbols, self._constraints = tuple(ports), symbols, constraints
+        self._place = place
         self._bound: dict[tuple[object, ...], dict[str, int]] = {}
 
     def check(
@@ -53,22 +55,30 @@ class Inputs:
             ports, sizes = kept.others, kept.sizes | sizes
         if len(given) != len(ports) or not all(port.name in given for port in ports):
             _refuse_names(given, ports)
-        arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
+        arrays = self._read(ports, given)
         sizes = self._sizes(ports, arrays, sizes)
         for port in ports:
-            check_bools(arrays[port.name], f"input '{port.name}'")
-            _check_ids(port, arrays[port.name], sizes)
+            if port.dtype == "bool" or port.limit is not None or port.least is not None:
+                values = self._place.values(arrays[port.name])
+                check_bools(values, f"input '{port.name}'")
+                _check_ids(port, values, sizes)
         return arrays, sizes
 
     def keep(self, given: Mapping[str, Array]) -> Kept:
         """Some of the inputs, checked as far as they can be without the others."""
         ports = [port for port in self._ports if port.name in given]
-        arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
-        for name, array in arrays.items():
-            check_bools(array, f"input '{name}'")
+        arrays = self._read(ports, given)
+        for port in ports:
+            if port.dtype == "bool":
+                check_bools(self._place.values(arrays[port.name]), f"input '{port.name}'")
         shapes = {name: array.shape for name, array in arrays.items()}
         others = tuple(port for port in self._ports if port.name not in given)
         return Kept(arrays, told_sizes(ports, shapes, {}), others)
+
+    def _read(self, ports: Sequence[Port], given: Mapping[str, Any]) -> dict[str, Array]:
+        return {
+            p.name: self._place.read(given[p.name], f"input '{p.name}'", p.dtype) for p in ports
+        }
 
     def _sizes(
         self, ports: tuple[Port, ...], arrays: Mapping[str, Array], known: dict[str, int]

@@ -21,6 +21,7 @@ class Kept:
     """Inputs by name: states, which each call replaces or writes in place, and what stays."""
 
     arrays: dict[str, Array]
+    """They lie where the function has them, which need not be the CPU's memory."""
     sizes: dict[str, int] = field(default_factory=dict[str, int])
     """The sizes that their shapes tell."""
     others: tuple[Port, ...] = ()
