@@ -16,7 +16,7 @@ from helpers.cuda_artifacts import MODELS
 
 def tfgraph(*words: str, cwd: Path, **env: str) -> tuple[int, str, str]:
     code = "import sys; from tfgraph.cli import main; sys.exit(main(sys.argv[1:]))"
-    done = python("-c", code, *words, cwd=cwd, **env)
+    done = python("-c", code, *words, cwd=cwd, timeout=600, **env)
     return done.returncode, done.stdout, done.stderr
 
 
