@@ -15,7 +15,7 @@ from typing import Any
 
 import tfgraph
 from tfgraph.backends import Target
-from tfgraph.backends.tvm.cuda.arch import default_arch
+from tfgraph.backends.tvm.cuda.arch import default_archs
 from tfgraph.runtime.cores import default_threads
 
 HERE = Path(__file__).parent
@@ -84,8 +84,8 @@ def main() -> int:
 
 def chosen_arch() -> tuple[str, str]:
     """The CUDA architecture that `compile --target cuda` takes, and why."""
-    arch, origin = default_arch(None, None)
-    return arch.name, origin
+    archs, origin = default_archs(None, None)
+    return archs[0].name, origin
 
 
 def alternate(first: Callable[[], Any], second: Callable[[], Any]) -> tuple[float, float]:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cuda_emulator.build import require_host_compiler
+from cuda_emulator.driver.build import fake_cuda as build_fake_cuda
 from helpers.fuzz_seeds import seeds_that_ran
 
 from tfgraph import plugins
@@ -56,6 +58,13 @@ def _registries() -> Iterator[None]:
         if store != kept:
             store.clear()
             (store.extend if isinstance(store, list) else store.update)(kept)
+
+
+@pytest.fixture(scope="session")
+def fake_cuda(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a driver, a CUDA runtime and an nvcc that emulate a GPU; see its `build`."""
+    require_host_compiler()
+    return build_fake_cuda(tmp_path_factory.mktemp("cuda"))
 
 
 @pytest.fixture

@@ -37,15 +37,30 @@ GOOD: dict[str, Any] = {
 }
 
 
+CUDA: dict[str, Any] = {
+    **{key: value for key, value in GOOD.items() if key != "cpu"},
+    "target": "cuda",
+    "arch": "sm_80",
+    "cuda": {
+        "kernels": 2,
+        "launches": 2,
+        "images": [{"file": "kernels/sm_80.ptx", "kind": "ptx", "arch": "sm_80", "cuda": "13.0"}],
+        "usage": {"sm_80": {"add": {"registers": 32}}},
+    },
+    "files": {"graph.tfg": "0", "kernels/kernels.cu": "1", "kernels/sm_80.ptx": "2"},
+}
+
+
 def test_a_whole_one() -> None:
     assert problem(GOOD) is None
     least = {key: GOOD[key] for key in MANIFEST if not key.endswith("?")}
-    assert problem({**least, "target": "cuda"}) is None
+    assert problem({**least, "target": "mine"}) is None
+    assert problem(CUDA) is None
 
 
-def edited(path: str, value: Any) -> dict[str, Any]:
+def edited(path: str, value: Any, good: dict[str, Any] = GOOD) -> dict[str, Any]:
     """With another value at a path; `...` leaves the key out."""
-    manifest = copy.deepcopy(GOOD)
+    manifest = copy.deepcopy(good)
     around: Any = manifest
     *before, last = [int(p) if p.isdigit() else p for p in path.split(" ")]
     for part in before:
@@ -105,6 +120,23 @@ def edited(path: str, value: Any) -> dict[str, Any]:
 )
 def test_what_is_told(path: str, value: Any, says: str) -> None:
     assert problem(edited(path, value)) == says
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("cuda", ..., "cuda: missing"),
+        ("cuda launches", "2", "cuda.launches: expected an integer"),
+        ("cuda usage sm_80 add registers", [], "cuda.usage.sm_80.add.registers: expected an"),
+        ("cuda images 0 kind", ..., "cuda.images[0].kind: missing"),
+        ("cuda images 0 file", "m.cubin", "\"files\" lists no 'm.cubin', which is an image"),
+        ("cuda images 0 arch", "sm_9x", "cuda.images: 'sm_9x' is no architecture"),
+        ("cuda images 0 cuda", "13", "cuda.images: '13' is no version of CUDA"),
+        ("files", {"kernels/sm_80.ptx": ""}, '"files" lists no kernels/kernels.cu'),
+    ],
+)
+def test_of_cuda(path: str, value: Any, says: str) -> None:
+    assert str(problem(edited(path, value, CUDA))).startswith(says)
 
 
 def test_of_a_function() -> None:

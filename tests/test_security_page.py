@@ -48,7 +48,10 @@ def test_the_limits() -> None:
         (r"pickle\.|allow_pickle=True|marshal\.", set[str]()),
         (r"runpy\.", {"tfgraph/model/source.py"}),
         (r"spec_from_file_location", {"tfgraph/plugins.py"}),
-        (r"subprocess\.run|Popen", {"tfgraph/backends/tvm/link.py"}),
+        (
+            r"subprocess\.run|Popen",
+            {"tfgraph/backends/tvm/link.py", "tfgraph/backends/tvm/cuda/toolkit.py"},
+        ),
         (r"os\.system|os\.exec|os\.spawn|posix_spawn", set[str]()),
         (r"import socket|urllib|http\.client|requests\.", set[str]()),
         (
@@ -56,7 +59,9 @@ def test_the_limits() -> None:
             {
                 "tfgraph/runtime/library.py",  # TVM's runtime
                 "tfgraph/backends/staging.py",  # the C library, for renameat2
-                "tfgraph/backends/tvm/cuda/arch.py",  # the driver of the GPU
+                "tfgraph/runtime/cuda/driver.py",  # the driver of the GPU
+                "tfgraph/runtime/cuda/library.py",  # NVIDIA's runtime, and TVM's over it
+                "tfgraph/backends/tvm/cuda/nvrtc.py",  # NVIDIA's compiler
                 "tfgraph/parallel.py",  # NumPy's own library, for its number of threads
             },
         ),

@@ -54,11 +54,7 @@ class Program:
         with self._context(), machine.target:
             planned = memory_pipeline()(mod)
             lowered = machine_pipeline()(planned)
-        self.storage: dict[str, StoragePlan] = {
-            name.name_hint: storage_plan(function)
-            for name, function in planned.functions_items()
-            if isinstance(function, relax.Function)
-        }
+        self.storage = storage_plans(planned)
         self._builder = relax.ExecBuilder()
         self._kernels: Any = _vm._filter_tir(_vm._vmcodegen(self._builder, lowered))
         self._constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
@@ -97,6 +93,15 @@ class Program:
         return tvm.transform.PassContext(opt_level=2, config=config)
 
 
+def storage_plans(planned: Any) -> dict[str, StoragePlan]:
+    """The memory that each function of a module plans, after `memory_pipeline`."""
+    return {
+        name.name_hint: storage_plan(function)
+        for name, function in planned.functions_items()
+        if isinstance(function, relax.Function)
+    }
+
+
 def _no_kernels() -> Any:
     """A module of one function that does nothing: a library, so that the rest is written as it is
     beside the real one."""
@@ -124,16 +129,12 @@ def object_files(executable: Any) -> list[bytes]:
     return kept
 
 
-def relax_pipeline(*kernel_passes: Any) -> Any:
-    """TVM's default build pipeline without library dispatch and CUDA graphs, made reproducible.
+def memory_pipeline(*kernel_passes: Any) -> Any:
+    """TVM's default build pipeline without library dispatch and CUDA graphs, made reproducible: the
+    first half, after which memory is planned.
 
     `kernel_passes` run while the module holds PrimFuncs, those that are called, and the calls.
     """
-    return tvm.transform.Sequential([memory_pipeline(*kernel_passes), machine_pipeline()])
-
-
-def memory_pipeline(*kernel_passes: Any) -> Any:
-    """The first half, after which memory is planned."""
     passes = relax.transform
     return tvm.transform.Sequential(
         [

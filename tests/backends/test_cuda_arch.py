@@ -10,8 +10,15 @@ from typing import Any
 import pytest
 
 from tfgraph.backends.tvm.cuda import arch
-from tfgraph.backends.tvm.cuda.arch import ARCHITECTURES, default_arch, parse_arch
-from tfgraph.errors import TfgraphError
+from tfgraph.backends.tvm.cuda.arch import (
+    ARCHITECTURES,
+    arch_names,
+    default_archs,
+    parse_arch,
+    parse_archs,
+)
+from tfgraph.errors import MissingTool, TfgraphError
+from tfgraph.runtime.cuda.driver import find_driver
 
 
 def test_every_architecture_has_its_name_and_limits() -> None:
@@ -54,13 +61,20 @@ def test_an_unknown_architecture_is_refused(given: str, near: str) -> None:
 
 def test_what_is_asked_for_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arch, "detect_gpu", lambda: ("GPU 0 (Some)", (9, 0)))
-    assert default_arch("sm_75", "sm_86") == (parse_arch("sm_75"), "--arch")
-    assert default_arch(None, "sm_86") == (parse_arch("sm_86"), "model file")
-    assert default_arch(None, None) == (parse_arch("sm_90"), "GPU 0 (Some)")
+    assert default_archs("sm_75", "sm_86") == (parse_archs("sm_75"), "--arch")
+    assert default_archs(None, "sm_86") == (parse_archs("sm_86"), "model file")
+    assert default_archs(None, None) == (parse_archs("sm_90"), "GPU 0 (Some)")
     with pytest.raises(TfgraphError):
-        default_arch("sm_1", None)
+        default_archs("sm_1", None)
     with pytest.raises(TfgraphError):
-        default_arch(None, "sm_1")
+        default_archs(None, "sm_1")
+
+
+def test_several_are_named_with_commas_and_the_oldest_comes_first() -> None:
+    several = parse_archs("sm_100, sm_90,sm_86,sm_90")
+    assert arch_names(several) == "sm_86,sm_90,sm_100"
+    with pytest.raises(TfgraphError, match="unknown CUDA architecture 'sm_1'"):
+        parse_archs("sm_90,sm_1")
 
 
 def test_nvcc_knows_them_all() -> None:
@@ -80,7 +94,7 @@ def no_library(_name: str) -> Any:
 
 def test_without_a_gpu_the_default_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", no_library)
-    assert default_arch(None, None) == (parse_arch("sm_80"), "default: no GPU found")
+    assert default_archs(None, None) == (parse_archs("sm_80"), "default: no GPU found")
 
 
 @pytest.mark.parametrize(
@@ -97,8 +111,8 @@ def test_a_gpu_gets_the_newest_code_it_runs(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], expected: str
 ) -> None:
     monkeypatch.setattr(arch, "detect_gpu", lambda: ("GPU 0 (Some)", capability))
-    found, origin = default_arch(None, None)
-    assert found.name == expected
+    found, origin = default_archs(None, None)
+    assert arch_names(found) == expected
     assert "GPU 0 (Some)" in origin
 
 
@@ -118,19 +132,35 @@ class Driver:
         return 0
 
     @staticmethod
-    def answer_cuDeviceGet(device: Any, ordinal: int) -> int:
-        device._obj.value = 7
+    def answer_cuDriverGetVersion(version: Any) -> int:
+        version._obj.value = 13010
         return 0
 
     @staticmethod
-    def answer_cuDeviceGetName(name: Any, size: int, device: Any) -> int:
-        assert device.value == 7
+    def answer_cuDeviceGetCount(count: Any) -> int:
+        count._obj.value = 1
+        return 0
+
+    @staticmethod
+    def answer_cuDeviceGet(device: Any, ordinal: int) -> int:
+        device._obj.value = 7 + ordinal
+        return 0
+
+    @staticmethod
+    def answer_cuDeviceGetName(name: Any, size: int, device: int) -> int:
+        assert device == 7
         name.value = b"NVIDIA H200"
         return 0
 
     @staticmethod
-    def answer_cuDeviceGetAttribute(value: Any, attribute: int, device: Any) -> int:
-        assert device.value == 7
+    def answer_cuDeviceTotalMem_v2(memory: Any, device: int) -> int:
+        assert device == 7
+        memory._obj.value = 139 << 30
+        return 0
+
+    @staticmethod
+    def answer_cuDeviceGetAttribute(value: Any, attribute: int, device: int) -> int:
+        assert device == 7
         value._obj.value = {75: 9, 76: 0}[attribute]
         return 0
 
@@ -138,6 +168,11 @@ class Driver:
 def test_the_driver_is_asked_for_name_and_capability(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda name: Driver())
     assert arch.detect_gpu() == ("GPU 0 (NVIDIA H200)", (9, 0))
-    for call in ("cuInit", "cuDeviceGet", "cuDeviceGetName", "cuDeviceGetAttribute"):
+    driver = find_driver()
+    assert driver.version == (13, 1)
+    assert (driver.first.arch, driver.first.memory) == ("sm_90", 139 << 30)
+    for call in [name.removeprefix("answer_") for name in vars(Driver) if "answer_" in name]:
         monkeypatch.setattr(ctypes, "CDLL", lambda name, broken=call: Driver(broken))
         assert arch.detect_gpu() is None
+        with pytest.raises(MissingTool, match="no CUDA device" if call == "cuInit" else call):
+            assert find_driver().first

@@ -220,6 +220,11 @@ def test_cuda_names_the_architecture_and_its_origin(tfgraph: Callable[..., Any])
     assert found["verify"]["instead"] == "the graph after the passes, on numpy, at 4 sizes"
     assert f"        checked instead: {found['verify']['instead']}  ok\n" in result.out
     assert list(Path().glob("tiny.cuda.tfgraph/kernels/*.cu"))
+    result = tfgraph("compile", "tiny.tfg", "--target", "cuda", "--arch", "sm_90,sm_80")
+    assert "target  cuda sm_80,sm_90 (--arch)\n" in result.out
+    assert re.search(
+        r"(?m)^cubins  (none|sm_80, sm_90, and PTX of sm_90 for later GPUs, by)", result.out
+    )
 
 
 def test_a_wrong_pass_fails_also_where_nothing_can_run(

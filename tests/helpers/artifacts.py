@@ -39,9 +39,9 @@ def check_whole(folder: Path) -> None:
 
 
 def python(
-    *arguments: str, cwd: Path | None = None, **env: str
+    *arguments: str, cwd: Path | None = None, timeout: float = 120, **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """A fresh Python on this checkout, with `env` in its environment; it may take two minutes."""
+    """A fresh Python on this checkout, with `env` in its environment; it may take `timeout` s."""
     return subprocess.run(
         [sys.executable, *arguments],
         capture_output=True,
@@ -49,7 +49,7 @@ def python(
         check=False,
         cwd=cwd,
         env=environment(**env),
-        timeout=120,
+        timeout=timeout,
     )
 
 

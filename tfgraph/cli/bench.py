@@ -1,6 +1,6 @@
 """`tfgraph bench`: where the time of an artifact goes, and how near that is to the machine's limit.
 
-May import: bench, cache, inputs, options, output, session; runtime.
+May import: bench, cache, inputs, options, output, session; runtime, errors.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import typer
 from tfgraph.cli.options import DimOption, ThreadsOption, verb
 from tfgraph.cli.output import at_sizes
 from tfgraph.cli.session import Session
+from tfgraph.errors import TfgraphError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,8 +39,15 @@ def bench(
     from tfgraph.cache import default_cache, using
     from tfgraph.cli.inputs import parse_dims
     from tfgraph.runtime.cores import default_threads
+    from tfgraph.runtime.format import read_manifest
     from tfgraph.runtime.model import load
 
+    target = read_manifest(artifact)["target"]
+    if target != "cpu":
+        raise TfgraphError(
+            f"{artifact} is for {target}: kernels are timed on the CPU alone",
+            hint="`nsys profile tfgraph run ARTIFACT` times those of a GPU",
+        )
     with load(artifact, threads=threads) as model:
         called = model.functions.get(function, model)
         dims = parse_dims(dim, called.symbols)

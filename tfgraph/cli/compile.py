@@ -9,7 +9,7 @@ import shlex
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -60,7 +60,8 @@ def compile(
         typer.Option("--output", "-o", metavar="DIR", help="[default: NAME.TARGET.tfgraph]"),
     ] = None,
     arch: Annotated[
-        str | None, typer.Option(metavar="ARCH", help="CUDA architecture, such as sm_80")
+        str | None,
+        typer.Option(metavar="ARCHS", help="CUDA architectures, such as sm_80 or sm_80,sm_90"),
     ] = None,
     mcpu: Annotated[
         str | None, typer.Option(metavar="CPU", help="LLVM's name of a CPU [default: this one]")
@@ -255,6 +256,16 @@ def _show_diffs(
     return show
 
 
+def _cubins(manifest: dict[str, Any]) -> str:
+    """For which GPUs there is code, and what made it."""
+    images: list[dict[str, str]] = manifest["cuda"]["images"]
+    if not images:
+        return "none: no nvcc or NVRTC; pip install 'tfgraph[cuda]'"
+    archs = {kind: [i["arch"] for i in images if i["kind"] == kind] for kind in ("cubin", "ptx")}
+    made = f"by {manifest['tools']['cuda']}"
+    return f"{', '.join(archs['cubin'])}, and PTX of {archs['ptx'][0]} for later GPUs, {made}"
+
+
 def _print_report(session: Session, report: CompileReport) -> None:
     from tfgraph.backends.base import symbol_ranges
     from tfgraph.runtime.format import read_manifest
@@ -265,9 +276,12 @@ def _print_report(session: Session, report: CompileReport) -> None:
     line = target.name
     if target.arch:
         line += f" {target.arch} ({target.arch_origin})"
-    elif "cpu" in (manifest := read_manifest(artifact)):
+    manifest = read_manifest(artifact)
+    if "cpu" in manifest:
         line += f" {manifest['cpu']['mcpu']} ({'--mcpu' if target.mcpu else 'this machine'})"
     session.print(f"{session.style('target', 'bold')}  {line}")
+    if "cuda" in manifest:
+        session.print(f"{session.style('cubins', 'bold')}  {_cubins(manifest)}")
     fused = len(report.compiled.nodes) - report.tap_nodes
     print_passes(session, len(report.graph.nodes), fused, report.passes)
     print_taps(session, report)

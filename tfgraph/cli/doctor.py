@@ -170,22 +170,9 @@ weights {
 
 
 def _cuda() -> list[Finding]:
-    from tfgraph.backends.tvm.cuda.arch import detect_gpu
+    from tfgraph.cli.doctor_cuda import findings
 
-    found = detect_gpu()
-    nvcc = shutil.which("nvcc")
-    advice = "--target cuda still writes CUDA source; running it needs an NVIDIA driver and GPU"
-    if found is None:
-        device = Finding("CUDA device", False, "none", advice)
-    else:
-        name, (major, minor) = found
-        device = Finding("CUDA device", True, f"{name}, sm_{major}{minor}")
-    return [
-        device,
-        Finding(
-            "nvcc", nvcc is not None, nvcc or "none", "not needed to compile, only to build .cu"
-        ),
-    ]
+    return [Finding(*found) for found in findings()]
 
 
 def _compiler() -> list[Finding]:

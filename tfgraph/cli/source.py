@@ -58,14 +58,14 @@ def choose_passes(model: Model, passes: str | None, strict_masks: bool = False) 
 def _check_settings(model: Model) -> None:
     """The target and architecture that the file names exist, also where none is compiled for."""
     from tfgraph.backends.base import check_backend_name
-    from tfgraph.backends.tvm.cuda.arch import parse_arch
+    from tfgraph.backends.tvm.cuda.arch import parse_archs
 
     if model.target is not None:
         with _Place(model, "target", from_file=True):
             check_backend_name(model.target)
     if model.arch is not None:
         with _Place(model, "arch", from_file=True):
-            parse_arch(model.arch)
+            parse_archs(model.arch)
 
 
 _FLOATS = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
@@ -128,14 +128,14 @@ def choose_target(
         raise TfgraphError(f"--mcpu is for --target cpu, not {chosen}")
     if chosen != "cuda":
         return Target(chosen, mcpu=mcpu, threads=threads)
-    from tfgraph.backends.tvm.cuda.arch import check_float, default_arch
+    from tfgraph.backends.tvm.cuda.arch import arch_names, check_float, default_archs
     from tfgraph.ir import dtype as dtype_of
 
     with _Place(model, "arch", from_file=arch is None and model.arch is not None):
-        found, origin = default_arch(arch, model.arch)
+        found, origin = default_archs(arch, model.arch)
     with _Place(model, "dtype", from_file=dtype is None):
-        check_float(dtype_of(dtype or model.dtype).value, found)
-    return Target(chosen, arch=found.name, arch_origin=origin, threads=threads)
+        check_float(dtype_of(dtype or model.dtype).value, found[0])
+    return Target(chosen, arch=arch_names(found), arch_origin=origin, threads=threads)
 
 
 class _Place:

@@ -7,6 +7,7 @@ here, so that both agree. May import: files, manifest, the standard library, err
     graph.NAME.tfg         the graph of another function that the model has, after the passes
     kernels/*.o            object files                    kernels/*.py, *.cu    their source
     kernels/model.so       the object files as a library, on --shared
+    kernels/*.cubin, *.ptx code for GPUs                   kernels/launch.json   its launches
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
     tokenizer.json         the model's tokenizer, where it has one, byte for byte
 
@@ -46,6 +47,8 @@ PASSES = "passes.json"
 TOKENIZER = "tokenizer.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
+CUDA_SOURCE = "kernels/kernels.cu"
+CUDA_LAUNCHES = "kernels/launch.json"
 SUFFIX = ".tfgraph"
 MAX_MANIFEST = 100_000_000  # bytes
 _MAX_WHOLE = 4 << 30

@@ -8,22 +8,20 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.ending import Mapped
 from tfgraph.runtime.inputs import Inputs, refuse_positional
-from tfgraph.runtime.jit import Program, as_tensor, is_readable
+from tfgraph.runtime.jit import CodePlace, Program
 from tfgraph.runtime.kept import Kept, Known
-from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.outputs import check_out, deliver
-from tfgraph.runtime.overlap import check_states
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Never
+
+    import numpy as np
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -34,7 +32,7 @@ class Code:
     def __init__(self, program: Program, tensors: Mapping[str, Array]) -> None:
         self.program = program
         self._places = {name: i for i, name in enumerate(tensors)}
-        self._mapped = Mapped([as_tensor(array) for array in tensors.values()])
+        self._mapped = Mapped([program.place.tensor(array) for array in tensors.values()])
         self._weights: dict[str, list[Any]] = {}
 
     def weight(self, name: str) -> Any:
@@ -60,10 +58,17 @@ class Function(Runnable):
     """A function by its name in the program, and its entry in the manifest."""
 
     def __init__(
-        self, name: str, target: str, function: str, entry: Mapping[str, Any], loaded: Loaded
+        self,
+        name: str,
+        target: str,
+        function: str,
+        entry: Mapping[str, Any],
+        loaded: Loaded,
+        place: CodePlace,
     ) -> None:
         """`name` is what errors call the model."""
         self.name, self.target = name, target
+        self.place = self._place = place
         self.inputs = tuple(_port(p) for p in entry["inputs"])
         self.outputs = tuple(_port(p) for p in entry["outputs"])
         self.symbols = {
@@ -72,7 +77,7 @@ class Function(Runnable):
         }
         self.constraints: tuple[str, ...] = tuple(entry["constraints"])
         self._names = tuple(port.name for port in self.outputs)
-        self._check = Inputs(self.inputs, self.symbols, self.constraints)
+        self._check = Inputs(self.inputs, self.symbols, self.constraints, place)
         self._function = function
         self._scalars: list[str] = entry["scalars"]
         self._weights = tuple(str(w["name"]) for w in entry["weights"])
@@ -90,7 +95,7 @@ class Function(Runnable):
         **inputs: Any,
     ) -> dict[str, Array]:
         """Run on arrays by input name; the outputs by name. A state is updated in place: its output
-        is the array that was given.
+        is the array that was given. On a GPU, inputs may lie there; the outputs then do, too.
 
         See `Runnable.__call__`. Raises TfgraphError besides where memory does not suffice, where
         the model is closed, and in a process that was forked after it was loaded.
@@ -98,39 +103,42 @@ class Function(Runnable):
         refuse_positional(unnamed, self.inputs)
         code = self._code()
         arrays, sizes = self._check.check(inputs, dims)
-        check_states(self._states, arrays)
+        self._place.check_states(self._states, arrays)
         places = check_out(self.outputs, sizes, arrays, out)
-        found = self._run(code, [as_tensor(array) for array in arrays.values()], sizes)
-        results = dict(zip(self._names, map(np.from_dlpack, found), strict=True))
-        for name in self._states:
-            _update(arrays[name], results[name])
-            results[name] = arrays[name]
+        found = self._run(code, [self._place.tensor(array) for array in arrays.values()], sizes)
+        returned = self._place.returned(arrays)
+        results: dict[str, Array] = {}
+        for name, tensor in zip(self._names, found, strict=True):
+            if name in self._states:
+                self._place.update(arrays[name], tensor)
+                results[name] = arrays[name]
+            else:
+                result = returned(tensor)
+                results[name] = self._place.values(result) if name in places else result
         return deliver(iter(results.items()), places, out)
 
     def keep(self, arrays: Mapping[str, Array]) -> Kept:
         """See `Runnable.keep`."""
         kept = Kept(self._check.part(arrays))
-        check_states(self._states, kept.arrays)
+        self._place.check_states(self._states, kept.arrays)
         return kept
 
     def resume(self, kept: Kept, dims: Mapping[str, int], **inputs: Any) -> dict[str, Array]:
         """See `Runnable.resume`."""
         code = self._code()
         known, arrays, sizes = self._checked(kept, dims, inputs)
+        returned = self._place.returned(arrays)
         given = [
-            as_tensor(arrays[port.name]) if tensor is None else tensor
+            self._place.tensor(arrays[port.name]) if tensor is None else tensor
             for port, tensor in zip(self.inputs, known.arguments, strict=True)
         ]
         if known.in_place:
             found = self._run(code, given, sizes, self._new)
-            return {
-                self._names[i]: np.from_dlpack(t) for i, t in zip(self._new, found, strict=True)
-            }
-        every = map(np.from_dlpack, self._run(code, given, sizes))
-        results = dict(zip(self._names, every, strict=True))
-        moved = [_update(kept.arrays[name], results.pop(name)) for name in self._states]
+            return {self._names[i]: returned(t) for i, t in zip(self._new, found, strict=True)}
+        every = dict(zip(self._names, self._run(code, given, sizes), strict=True))
+        moved = [self._place.update(kept.arrays[name], every.pop(name)) for name in self._states]
         known.in_place = not any(moved)
-        return results
+        return {name: returned(tensor) for name, tensor in every.items()}
 
     def _checked(
         self, kept: Kept, dims: Mapping[str, int], inputs: Mapping[str, Any]
@@ -143,13 +151,13 @@ class Function(Runnable):
                 arrays, sizes = self._check.check({**inputs, **again}, dims, known)
                 return known, kept.arrays | arrays, sizes
         arrays, sizes = self._check.check(dict(**inputs, **kept.arrays), dims)
-        check_states(self._states, arrays)
+        self._place.check_states(self._states, arrays)
         kept.arrays.update({name: arrays[name] for name in kept.arrays})
         told, others = self._check.known(kept.arrays)
         settled = kept.arrays.keys() - {port.name for port in others}
-        tensors = {n: as_tensor(arrays[n]) for n in settled if is_readable(arrays[n])}
+        tensors = {name: self._place.lasting(arrays[name]) for name in settled}
         arguments = [tensors.get(port.name) for port in self.inputs]
-        known = kept.known = Known(dict(kept.arrays), told, others, arguments)
+        known = kept.known = Known(dict(kept.arrays), self._place, told, others, arguments)
         return known, arrays, sizes
 
     def _code(self) -> Code:
@@ -165,18 +173,10 @@ class Function(Runnable):
         wanted: Sequence[int] | None = None,
     ) -> Sequence[Any]:
         """The outputs at these places, all where none are given, of tensors for the inputs."""
-        refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
+        self._place.refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
         arguments += [sizes[name] for name in self._scalars]
         arguments += code.weights(self._function, self._weights)
         return code.program.run(self._function, arguments, wanted)
-
-
-def _update(state: Array, result: Array) -> bool:
-    """Copy what a state became, where the kernels did not write the array itself; whether so."""
-    moved = bool(state.__array_interface__["data"] != result.__array_interface__["data"])
-    if moved:
-        np.copyto(state, result)
-    return moved
 
 
 def _port(entry: Mapping[str, Any]) -> Port:

@@ -1,6 +1,6 @@
 """The check of a call's inputs: the same errors, in the same words, on every backend.
 
-May import: numpy, arrays, kept, sizes, errors.
+May import: numpy, kept, place, sizes, errors.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.runtime.arrays import as_array
+from tfgraph.runtime.place import HOST, Place
 from tfgraph.runtime.sizes import (
     Port,
     SymbolRange,
@@ -40,8 +40,10 @@ class Inputs:
         ports: Sequence[Port],
         symbols: Mapping[str, SymbolRange],
         constraints: Sequence[str],
+        place: Place = HOST,
     ) -> None:
         self._ports, self._symbols, self._constraints = tuple(ports), symbols, constraints
+        self._place = place
         self._bound: dict[tuple[object, ...], dict[str, int]] = {}
 
     def check(
@@ -61,19 +63,22 @@ class Inputs:
             ports, sizes = known.others, known.sizes | sizes
         if len(given) != len(ports) or not all(port.name in given for port in ports):
             _refuse_names(given, ports)
-        arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
+        arrays = self._read(ports, given)
         sizes = self._sizes(ports, arrays, sizes)
         for port in ports:
-            check_bools(arrays[port.name], f"input '{port.name}'")
-            _check_ids(port, arrays[port.name], sizes)
+            if port.dtype == "bool" or port.limit is not None or port.least is not None:
+                values = self._place.values(arrays[port.name])
+                check_bools(values, f"input '{port.name}'")
+                _check_ids(port, values, sizes)
         return arrays, sizes
 
     def part(self, given: Mapping[str, Any]) -> dict[str, Array]:
         """Some of the inputs as arrays, checked as far as they can be without the others."""
         ports = [port for port in self._ports if port.name in given]
-        arrays = {p.name: as_array(given[p.name], f"input '{p.name}'", p.dtype) for p in ports}
-        for name, array in arrays.items():
-            check_bools(array, f"input '{name}'")
+        arrays = self._read(ports, given)
+        for port in ports:
+            if port.dtype == "bool":
+                check_bools(self._place.values(arrays[port.name]), f"input '{port.name}'")
         told_sizes(ports, {name: array.shape for name, array in arrays.items()}, {})
         return arrays
 
@@ -95,6 +100,11 @@ class Inputs:
             and all(symbols_of(dim) <= sizes.keys() for dim in port.shape)
         }
         return sizes, tuple(port for port in self._ports if port.name not in settled)
+
+    def _read(self, ports: Sequence[Port], given: Mapping[str, Any]) -> dict[str, Array]:
+        return {
+            p.name: self._place.read(given[p.name], f"input '{p.name}'", p.dtype) for p in ports
+        }
 
     def _sizes(
         self, ports: tuple[Port, ...], arrays: Mapping[str, Array], known: dict[str, int]

@@ -1,7 +1,7 @@
 """Run compiled object files: load them from bytes, call their functions from any thread.
 
 The bytes go through LLVM's ORC JIT linker, so that neither a compiler nor a linker nor `import tvm`
-is needed; of TVM only the runtime library is loaded. May import: numpy, ffi,
+is needed; of TVM only the runtime library is loaded. May import: numpy, ffi, place,
 the standard library, tfgraph.errors.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -20,9 +21,13 @@ from tfgraph.runtime.ending import compiled_code
 from tfgraph.runtime.ffi import ExecutionSession, tvm_ffi
 from tfgraph.runtime.launchers import LOADING, launchers
 from tfgraph.runtime.library import load_tvm_runtime
+from tfgraph.runtime.memory import refuse_absurd
+from tfgraph.runtime.overlap import check_states
+from tfgraph.runtime.place import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 Observer: TypeAlias = "Callable[[str, bool], None]"
@@ -33,6 +38,50 @@ NO_COMPILER = "/dev/null/none"
 _CPU, _NAIVE_ALLOCATOR = 1, 1  # the DLPack device type, and the allocator that keeps no free lists
 
 
+class CodePlace(Place):
+    """The CPU's memory as compiled code sees it, and where it runs; the place on a GPU,
+    `tfgraph.runtime.cuda.place`, has the same methods."""
+
+    machine: tuple[int, ...] = (_CPU, 0, _NAIVE_ALLOCATOR)
+    """Devices and their allocators, as a virtual machine takes them."""
+
+    def tensor(self, array: Any) -> tvm_ffi.Tensor:
+        """An argument for compiled code."""
+        return as_tensor(array)
+
+    def lasting(self, array: Any) -> tvm_ffi.Tensor | None:
+        """The argument for an array, if compiled code reads and writes it where it lies."""
+        return as_tensor(array) if is_readable(array) else None
+
+    def returned(self, given: Mapping[str, Any]) -> Callable[[tvm_ffi.Tensor], Any]:
+        """What makes arrays of the results of a call that was given these."""
+        return np.from_dlpack
+
+    def update(self, state: Any, result: tvm_ffi.Tensor) -> bool:
+        """Copy what a state became where kernels did not write the array itself; whether so."""
+        array = np.from_dlpack(result)
+        moved = bool(state.__array_interface__["data"] != array.__array_interface__["data"])
+        if moved:
+            np.copyto(state, array)
+        return moved
+
+    def check_states(self, states: AbstractSet[str], arrays: Mapping[str, Any]) -> None:
+        """Raise TfgraphError for a state that cannot be written in place; see `overlap`."""
+        check_states(states, arrays)
+
+    def refuse_absurd(self, need: int, what: str, sizes: Mapping[str, int]) -> None:
+        """Raise TfgraphError where there is no room for so many bytes."""
+        refuse_absurd(need, what, sizes)
+
+    def loading(self) -> AbstractContextManager[None]:
+        """Around the loading of objects."""
+        return nullcontext()
+
+    def running(self, name: str) -> AbstractContextManager[None]:
+        """Around a call of the program of that name."""
+        return nullcontext()
+
+
 class Program:
     """Loaded object files, whose functions run on `threads` threads each.
 
@@ -41,18 +90,24 @@ class Program:
     """
 
     def __init__(
-        self, objects: Sequence[bytes], threads: int | None = None, name: str = "this program"
+        self,
+        objects: Sequence[bytes],
+        threads: int | None = None,
+        name: str = "this program",
+        place: CodePlace | None = None,
     ) -> None:
-        """Link `objects`; `threads` defaults to the physical cores this process may use, and
-        `name` is what errors call it. Raises TfgraphError for more threads than CPUs."""
+        """Link `objects`; `threads` defaults to the physical cores this process may use, `name` is
+        what errors call it, and `place` where it runs, by default the CPU. Raises TfgraphError for
+        more threads than CPUs."""
         self.threads = check_threads(threads) or default_threads()
         self.name = name
+        self.place = place or CodePlace()
         self.observer: Observer | None = None
         self._process = os.getpid()
         with compiled_code(f"loading {name}"):
             load_tvm_runtime()
             self._launch = launchers(self.threads)
-            self._code: _Code | None = _Code(objects, name)
+            self._code: _Code | None = _Code(objects, name, self.place)
 
     def call(self, function: str, args: Sequence[Array | int | tvm_ffi.Tensor]) -> list[Array]:
         """The results of `function` as arrays that the caller owns.
@@ -79,7 +134,7 @@ class Program:
         code = self._code
         if code is None:
             raise TfgraphError(f"{self.name} is closed")
-        with compiled_code(f"calling {self.name}"):
+        with compiled_code(f"calling {self.name}"), self.place.running(self.name):
             results: Sequence[tvm_ffi.Tensor] = self._launch(
                 code.run, function, args, wanted, self.observer
             )
@@ -99,10 +154,10 @@ class Program:
 class _Code:
     """Linked code. One virtual machine must never serve two threads, so each has one of its own."""
 
-    def __init__(self, objects: Sequence[bytes], name: str) -> None:
-        self._name = name
+    def __init__(self, objects: Sequence[bytes], name: str, place: CodePlace) -> None:
+        self._name, self._machine = name, place.machine
         self._local = threading.local()
-        with LOADING:
+        with LOADING, place.loading():
             # The session starts a C++ compiler, which it asks for its libraries. Our objects need
             # none: it is given a name that no file can have, wherever PATH leads.
             self._session: Any = ExecutionSession()
@@ -130,7 +185,7 @@ class _Code:
         if observer not in machines:
             with LOADING:
                 machine = self._library["vm_load_executable"]()
-                machine["vm_initialization"](_CPU, 0, _NAIVE_ALLOCATOR)
+                machine["vm_initialization"](*self._machine)
             if observer is not None:
                 machine["set_instrument"](_instrument(observer))
             machines[observer] = machine, {}

@@ -45,6 +45,12 @@ def load_tvm_runtime() -> None:
         raise MissingTool(f"TVM's runtime library cannot be loaded{origin}: {cause}") from cause
 
 
+def library_path(name: str) -> str:
+    """The file of another of TVM's runtime libraries, which lies beside the first."""
+    found = _library()
+    return name if found == NAME else str(Path(found).with_name(name))
+
+
 def _library() -> str:
     """The file to load, or its bare name, which the dynamic linker looks for."""
     named = os.environ.get(VARIABLE)

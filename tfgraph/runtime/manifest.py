@@ -1,17 +1,19 @@
 """What a manifest must hold, so that all who use one may rely on it.
 
 A manifest that holds its own hash may still say anything: it may come from a program that is wrong,
-or from someone who means harm. Keys that are not listed here are left alone. May import: sizes,
-tensors, the standard library, errors.
+or from someone who means harm. Keys that are not listed here are left alone. May import: format,
+sizes, tensors, the standard library, errors.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
+from tfgraph.runtime.format import CUDA_SOURCE
 from tfgraph.runtime.sizes import evaluate
 from tfgraph.runtime.tensors import DTYPES
 
@@ -60,6 +62,12 @@ MANIFEST: Mapping[str, Form] = {
     "target": str,
     "arch?": (str, None),
     "cpu?": {"mcpu": str, "features": [str]},
+    "cuda?": {
+        "kernels": int,
+        "launches": int,
+        "images?": [{"file": str, "kind": str, "arch": str, "cuda": str}],
+        "usage?": Each(Each(Each(int))),
+    },
     "files": Each(str),
     "functions?": Each(FUNCTION),
     "generation?": (
@@ -91,8 +99,18 @@ def _problems(manifest: Object) -> Iterator[str]:
     for name in manifest["files"]:
         if not _is_inside(name):
             yield f'"files" lists {name!r}, which is not in the folder'
-    if manifest["target"] == "cpu" and "cpu" not in manifest:
-        yield "cpu: missing"
+    target = manifest["target"]
+    if target in ("cpu", "cuda") and target not in manifest:
+        yield f"{target}: missing"
+    if target == "cuda" and CUDA_SOURCE not in manifest["files"]:
+        yield f'"files" lists no {CUDA_SOURCE}'
+    for image in manifest.get("cuda", {}).get("images", ()):
+        if image["file"] not in manifest["files"]:
+            yield f'"files" lists no {image["file"]!r}, which is an image'
+        if not re.fullmatch(r"sm_\d{2,3}", image["arch"]):
+            yield f"cuda.images: {image['arch']!r} is no architecture"
+        if not re.fullmatch(r"\d{1,3}\.\d{1,3}", image["cuda"]):
+            yield f"cuda.images: {image['cuda']!r} is no version of CUDA"
     yield from _of_function(manifest, "")
     for name, function in manifest.get("functions", {}).items():
         yield from _of_function(function, f"functions.{name}.")

@@ -20,7 +20,7 @@ from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.runtime import format as layout
 from tfgraph.runtime.cores import cpu_flags
 from tfgraph.runtime.function import Code, Function, Loaded
-from tfgraph.runtime.jit import Program
+from tfgraph.runtime.jit import CodePlace, Program
 from tfgraph.runtime.tensors import map_tensors
 from tfgraph.runtime.text import TokenRules
 
@@ -55,19 +55,12 @@ class Model(Function):
         self.path = Path(path)
         self.manifest = layout.read_manifest(self.path)
         name, target = self.manifest["name"], self.manifest["target"]
-        loaded = Loaded()
-        super().__init__(name, target, "main", self.manifest, loaded)
+        loaded, place = Loaded(), self._find_place(target)
+        super().__init__(name, target, "main", self.manifest, loaded, place)
         self.functions = {
-            function: Function(name, target, function, entry, loaded)
+            function: Function(name, target, function, entry, loaded, place)
             for function, entry in self.manifest.get("functions", {}).items()
         }
-        if target != "cpu":
-            made_for = " ".join(filter(None, (target, self.manifest.get("arch"))))
-            raise MissingTool(
-                f"{self.path}: compiled for {made_for}; this version runs CPU artifacts only",
-                hint="compile with --target cpu, or see `tfgraph doctor`",
-            )
-        self._check_cpu()
         verification = self.manifest.get("verification")  # absent while it is verified
         if verification is not None and verification["ok"] is False:
             log.warning("%s failed its verification: %s", self.path, verification["reason"])
@@ -85,7 +78,7 @@ class Model(Function):
                 layout.check_file(self.path, file, sha256 if hashed else None)
         tensors = map_tensors(self.path / layout.WEIGHTS)
         self._check_weights(tensors)
-        program = Program(objects, threads, f"model '{self.name}'")
+        program = Program(objects, threads, f"model '{self.name}'", place)
         loaded.code = Code(program, tensors)
 
     def close(self) -> None:
@@ -113,7 +106,7 @@ class Model(Function):
         if code is None:
             raise TfgraphError(f"model '{self.name}' is closed")
         for entry in self.manifest["weights"]:
-            array = np.from_dlpack(code.weight(entry["name"]))
+            array = self._place.returned({})(code.weight(entry["name"]))
             yield StoredWeight(entry["name"], entry["layout"], tuple(entry["sources"]), array)
 
     def __reduce__(self) -> NoReturn:
@@ -134,6 +127,21 @@ class Model(Function):
                         f"{expected[0]}{list(expected[1])}",
                         hint="compile the model again",
                     )
+
+    def _find_place(self, target: str) -> CodePlace:
+        """Where it runs. Raises MissingTool where this machine cannot run it."""
+        if target == "cpu":
+            self._check_cpu()
+            return CodePlace()
+        if target == "cuda":
+            # Not without need: it is nothing that the CPU takes.
+            from tfgraph.runtime.cuda.open import cuda_place
+
+            return cuda_place(self.path, self.manifest)
+        raise MissingTool(
+            f"{self.path}: compiled for {target}, which this version does not run",
+            hint="compile with --target cpu or cuda",
+        )
 
     def _check_cpu(self) -> None:
         missing = set(self.manifest["cpu"]["features"]) - cpu_flags()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def check_out(
-    ports: Sequence[Port], sizes: Mapping[str, int], inputs: Mapping[str, Array], out: Any
+    ports: Sequence[Port], sizes: Mapping[str, int], inputs: Mapping[str, Any], out: Any
 ) -> dict[str, Array]:
     """The arrays to write to by output name: none where `out` is None, else those it gives.
 
@@ -48,7 +48,10 @@ def check_out(
     places = {
         port.name: _place(port, sizes, given[port.name]) for port in ports if port.name in given
     }
-    taken = [(f"input '{name}'", array) for name, array in inputs.items()]
+    taken: list[tuple[str, Array]] = []
+    for name, array in inputs.items():
+        if isinstance(array, np.ndarray):  # those on a GPU are apart in any case
+            taken.append((f"input '{name}'", cast("Array", array)))
     for name, array in places.items():
         for what, other in taken:
             if verb := sharing(array, other):

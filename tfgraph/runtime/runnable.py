@@ -17,6 +17,7 @@ from tfgraph.errors import TfgraphError
 from tfgraph.runtime.examples import example
 from tfgraph.runtime.inputs import check_dims
 from tfgraph.runtime.kept import Kept
+from tfgraph.runtime.place import HOST, Place
 from tfgraph.runtime.text import Tokenizer, TokenRules
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Runnable(ABC):
     """Why it does not generate, where that is known."""
     tokenizer_json: bytes | None = None
     """The tokenizer that came with the model."""
+    place: Place = HOST
+    """Where its states lie."""
 
     @abstractmethod
     def __call__(

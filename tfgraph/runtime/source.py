@@ -129,7 +129,7 @@ def step_of(model: Runnable) -> Runnable:
         reason = "" if model.no_generation is None else f": {model.no_generation}"
         raise TfgraphError(
             f"{model.name} does not generate{reason}",
-            hint="a causal decoder with `head: lm` does, compiled for the CPU from its YAML",
+            hint="a causal decoder with `head: lm` does, compiled from its YAML",
         )
     return model.functions["step"]
 

@@ -6,8 +6,8 @@
     state.reorder([1, 1])               # row 1 twice, as beams do
     state.truncate(4)                   # forgets all but the first 4 tokens
 
-Any number of states may take turns on one model. May import: numpy, arrays, runnable,
-sizes, errors.
+Any number of states may take turns on one model. The keys and values lie where the model has them.
+May import: numpy, arrays, runnable, sizes, errors.
 """
 
 from __future__ import annotations
@@ -108,9 +108,7 @@ class State:
         memory = {name: array[chosen] for name, array in self._memory.items()}
         made = State(self._step, len(chosen), self.first[chosen], memory)
         made._reserve(self.length)
-        for name in self._names:
-            seen = self._kept.arrays[name][chosen, : self.length]
-            made._kept.arrays[name][:, : self.length] = seen
+        self._copy_to(made._kept.arrays, chosen)
         made.length = self.length
         return made
 
@@ -129,9 +127,14 @@ class State:
         rows = -(-length // BLOCK) * BLOCK
         if rows > self.capacity:
             grown = {name: self._empty(name, rows) for name in self._names}
-            for name, array in grown.items():
-                array[:, : self.length] = self._kept.arrays[name][:, : self.length]
+            self._copy_to(grown, range(self.batch))
             self._keep(grown)
+
+    def _copy_to(self, arrays: Mapping[str, Array], rows: Sequence[int]) -> None:
+        """What was seen, of some of the rows."""
+        for name in self._names:
+            source = self._kept.arrays[name]
+            self._step.place.copy_rows(arrays[name], source, list(rows), self.length)
 
     def _keep(self, states: dict[str, Array]) -> None:
         self._kept = self._step.keep({"first": self.first, **self._memory, **states})
@@ -140,7 +143,9 @@ class State:
         """An array for a state; what its rows hold before they are written, nothing reads."""
         port = next(p for p in self._step.inputs if p.name == name)
         sizes = {"batch": self.batch, "capacity": rows}
-        return aligned_empty(tuple(evaluate(dim, sizes) for dim in port.shape), port.dtype)
+        shape = tuple(evaluate(dim, sizes) for dim in port.shape)
+        made: Array = self._step.place.empty(shape, port.dtype)
+        return made
 
     def __repr__(self) -> str:
         return f"<state of {self._step.name}: {self.length} tokens of {self.batch} rows>"

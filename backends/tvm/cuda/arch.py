@@ -2,17 +2,18 @@
 
 Limits are those of the "Technical Specifications per Compute Capability" table in NVIDIA's CUDA
 programming guide, or of `cuda_occupancy.h` for those that it leaves out; the names are those of
-CUDA 13. May import: the standard library and tfgraph.errors; no TVM, no CUDA toolkit.
+CUDA 13. May import: the standard library, runtime and errors; no TVM, no CUDA toolkit.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from tfgraph.errors import TfgraphError
+from tfgraph.errors import MissingTool, TfgraphError
+from tfgraph.runtime.cuda.driver import find_driver
 
 DEFAULT_ARCH = "sm_80"
 WARP = 32
@@ -78,48 +79,47 @@ def parse_arch(text: str) -> CudaArch:
     )
 
 
-def default_arch(requested: str | None, in_model_file: str | None) -> tuple[CudaArch, str]:
-    """The architecture to compile for, and where it came from, as text to print.
+def parse_archs(text: str) -> tuple[CudaArch, ...]:
+    """The architectures of a text such as "sm_80,sm_90", the oldest first; raises as above."""
+    found = {parse_arch(name.strip()) for name in text.split(",")}
+    return tuple(sorted(found, key=lambda arch: arch.capability))
+
+
+def arch_names(archs: Sequence[CudaArch]) -> str:
+    """The reverse of `parse_archs`."""
+    return ",".join(arch.name for arch in archs)
+
+
+def default_archs(
+    requested: str | None, in_model_file: str | None
+) -> tuple[tuple[CudaArch, ...], str]:
+    """The architectures to compile for, and where they came from, as text to print.
 
     The order is `--arch`, the model file, the GPU present, sm_80. Looking for a GPU never fails;
     an unknown name in the first two raises TfgraphError.
     """
     if requested is not None:
-        return parse_arch(requested), "--arch"
+        return parse_archs(requested), "--arch"
     if in_model_file is not None:
-        return parse_arch(in_model_file), "model file"
+        return parse_archs(in_model_file), "model file"
     fallback = ARCHITECTURES[DEFAULT_ARCH]
     found = detect_gpu()
     if found is None:
-        return fallback, "default: no GPU found"
+        return (fallback,), "default: no GPU found"
     device, capability = found
     arch = _for_capability(capability)
     if arch is None:
-        return fallback, f"default: {device} is older than every known architecture"
-    return arch, device
+        return (fallback,), f"default: {device} is older than every known architecture"
+    return (arch,), device
 
 
 def detect_gpu() -> tuple[str, tuple[int, int]] | None:
     """("GPU 0 (its name)", its compute capability), asked of the driver; None without one."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-        device, name = ctypes.c_int(), ctypes.create_string_buffer(256)
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        calls = (
-            (driver.cuInit, 0),
-            (driver.cuDeviceGet, ctypes.byref(device), 0),
-            (driver.cuDeviceGetName, name, len(name), device),
-            (driver.cuDeviceGetAttribute, ctypes.byref(major), 75, device),
-            (driver.cuDeviceGetAttribute, ctypes.byref(minor), 76, device),
-        )
-        # 75 and 76: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR of cuda.h.
-        # `device` is filled by the second call: ctypes passes the object, read when it is called.
-        if any(function(*arguments) != 0 for function, *arguments in calls):
-            return None
-    except (OSError, AttributeError):
+        device = find_driver().first
+    except MissingTool:
         return None
-    label = f"GPU 0 ({name.value.decode('utf-8', 'replace')})"
-    return label, (major.value, minor.value)
+    return str(device), device.capability
 
 
 def check_float(dtype: str, arch: CudaArch) -> None:

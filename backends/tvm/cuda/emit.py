@@ -2,12 +2,12 @@
 
 TVM lowers the kernels and writes the source; the machine with the GPU compiles it when it loads the
 objects, in which it is embedded. The same module gives the same bytes in every process.
-May import: tvm, build, names, launch, source, errors.
+May import: tvm, build, storage, names, launch, source, errors.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+import os
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,12 +20,18 @@ import tvm_ffi
 from tvm import relax, s_tir, tirx
 from tvm.tirx.compilation_pipeline import register_tir_pipeline
 
-from tfgraph.backends.tvm.build import object_files, relax_pipeline
+from tfgraph.backends.tvm.build import (
+    machine_pipeline,
+    memory_pipeline,
+    object_files,
+    storage_plans,
+)
 from tfgraph.backends.tvm.cuda import generic
 from tfgraph.backends.tvm.cuda.arch import CudaArch
 from tfgraph.backends.tvm.cuda.launch import Kernel, check, choices, describe
 from tfgraph.backends.tvm.cuda.names import with_plain_names
 from tfgraph.backends.tvm.cuda.source import readable
+from tfgraph.backends.tvm.storage import StoragePlan
 
 _HOST = {"kind": "llvm", "mtriple": "x86_64-unknown-linux-gnu"}
 _PIPELINE = "tfgraph-cuda"
@@ -37,12 +43,13 @@ _ONE_AT_A_TIME = Lock()  # TVM keeps pipelines and callbacks in tables of the pr
 class CudaCode:
     """What `emit_cuda` makes: the text of the .cu file, its kernels, the objects to load."""
 
-    arch: CudaArch
     source: str
     kernels: tuple[Kernel, ...]
     objects: tuple[bytes, ...]
     launches: int
-    """Kernels that one run launches: of those that a function chooses among, one."""
+    """Kernels that one run of `main` launches: of those that a function chooses among, one."""
+    storage: Mapping[str, StoragePlan]
+    """The memory that each function plans."""
 
 
 def cuda_target(arch: CudaArch) -> Any:
@@ -51,36 +58,44 @@ def cuda_target(arch: CudaArch) -> Any:
 
 
 def emit_cuda(
-    mod: Any, arch: CudaArch, comments: Mapping[str, Sequence[str]] = MappingProxyType({})
+    mod: Any,
+    arch: CudaArch,
+    comments: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    later: Sequence[CudaArch] = (),
 ) -> CudaCode:
     """Compile a Relax module whose functions call PrimFuncs through call_tir.
 
-    PrimFuncs that bind their threads stay as they are; others, and what Relax ops legalise to, get
-    `generic.schedule`. `comments` has lines for the source to show above the kernels of a PrimFunc,
-    by its name. Raises TfgraphError that names the kernel for a block of one thread, or one that
-    exceeds a limit of the architecture.
+    The source is for `arch`, and as it is for the `later` ones. PrimFuncs that bind their threads
+    stay as they are; others, and what Relax ops legalise to, get `generic.schedule`. `comments` has
+    lines for the source to show above the kernels of a PrimFunc, by its name. Raises TfgraphError
+    that names the kernel for a block of one thread, or one that exceeds a limit of an architecture.
     """
     target = cuda_target(arch)
-    called: Counter[str] = Counter()
+    launches: list[int] = []
+    storage: dict[str, StoragePlan] = {}
 
     def schedule(mod: Any, _context: Any) -> Any:
-        called.update(_count_launches(mod))
+        launches.append(_count_launches(mod["main"]))
         return generic.schedule_module(mod, target)
 
-    with _lowering(arch, comments) as lowered:
-        executable = relax.build(
-            mod, target, relax_pipeline=relax_pipeline(_pass(schedule)), tir_pipeline=_PIPELINE
-        )
+    def listen(mod: Any, _context: Any) -> Any:
+        storage.update(storage_plans(mod))
+        return mod
+
+    pipeline = tvm.transform.Sequential(
+        [memory_pipeline(_pass(schedule)), _pass(listen), machine_pipeline()]
+    )
+    with _lowering([arch, *later], comments) as lowered:
+        executable = relax.build(mod, target, relax_pipeline=pipeline, tir_pipeline=_PIPELINE)
         objects = tuple(object_files(executable))
-    launches = sum(called[name] for name in {kernel.function for kernel in lowered.kernels})
-    return CudaCode(arch, lowered.source, tuple(lowered.kernels), objects, launches)
+    return CudaCode(lowered.source, tuple(lowered.kernels), objects, launches[0], storage)
 
 
 def emit_kernels(functions: dict[str, Any], arch: CudaArch) -> tuple[str, tuple[Kernel, ...]]:
     """Source and launch metadata of PrimFuncs alone, by name, without Relax; errors as above."""
     target = cuda_target(arch)
     named = {name: f.with_attr("global_symbol", name) for name, f in functions.items()}
-    with _lowering(arch) as lowered:
+    with _lowering([arch]) as lowered:
         mod = generic.schedule_module(tvm.IRModule(named), target)
         tirx.build(mod, target=target, pipeline=_PIPELINE)
     return lowered.source, tuple(lowered.kernels)
@@ -97,13 +112,13 @@ class _Lowered:
 
 @contextmanager
 def _lowering(
-    arch: CudaArch, comments: Mapping[str, Sequence[str]] = MappingProxyType({})
+    archs: Sequence[CudaArch], comments: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> Generator[_Lowered]:
     """Within, TVM lowers to readable source; what it made is collected."""
     lowered = _Lowered()
 
     def postprocess(code: str, _target: Any) -> str:
-        lowered.source, lowered.kernels[:] = readable(code, arch, lowered.kernels, comments)
+        lowered.source, lowered.kernels[:] = readable(code, archs, lowered.kernels, comments)
         return lowered.source
 
     config = {
@@ -115,6 +130,8 @@ def _lowering(
         "tirx.disable_assert": True,  # the Relax functions check their arguments
     }
     with _ONE_AT_A_TIME:
+        # Where TVM's CUDA runtime is loaded, it would be asked to compile.
+        os.environ["TVM_COMPILE_FORCE_FALLBACK"] = "1"
         register_tir_pipeline(_PIPELINE, lambda: _tir_pipeline(lowered))
         tvm_ffi.register_global_func(_POSTPROCESS, postprocess, override=True)
         try:
@@ -123,7 +140,8 @@ def _lowering(
         finally:
             tvm_ffi.registry.remove_global_func(_POSTPROCESS)
     for kernel in lowered.kernels:  # not sooner: an error that passes through TVM loses its class
-        check(kernel, arch)
+        for arch in archs:
+            check(kernel, arch)
 
 
 def _tir_pipeline(lowered: _Lowered) -> tuple[Any, Any, Any]:
@@ -179,18 +197,12 @@ def _lower() -> Any:
     )
 
 
-def _count_launches(mod: Any) -> Counter[str]:
-    """How often a run calls each PrimFunc; those that have no kernel of a GPU count too."""
-    called: Counter[str] = Counter()
-
-    def visit(call: Any) -> None:
-        if call.op == tvm.ir.Op.get("relax.call_tir"):
-            called[str(call.args[0].name_hint)] += 1
-
-    for function in mod.functions.values():
-        if isinstance(function, relax.Function):
-            tvm_ffi.structural_walk(function.body, [(relax.Call, visit)], order="post")
-    return called
+def _count_launches(function: Any) -> int:
+    """How many PrimFuncs a run calls, each of which launches one kernel."""
+    ops = [tvm.ir.Op.get(f"relax.{name}") for name in ("call_tir", "call_tir_inplace")]
+    calls: list[Any] = []
+    tvm_ffi.structural_walk(function.body, [(relax.Call, calls.append)], order="post")
+    return sum(1 for call in calls if call.op in ops)
 
 
 def _pass(function: Any) -> Any:
