@@ -214,6 +214,14 @@ FAULTS = [
     ("staged", ("__syncthreads();  // landed", "__syncwarp();"), "too early|race on tiles"),
     ("staged", ("next < stages ? 16 : 0", "16"), "out of bounds.*end of x"),
     ("staged", ("next < stages ? 16 : 0", "20"), "cp.async of 20 bytes of 16"),
+    (  # a barrier before the wait: what lands behind it is ordered for nobody else
+        "staged",
+        (
+            "cp_async_wait<1>();\n    __syncthreads();  // landed\n    sum",
+            "__syncthreads();\n    cp_async_wait<1>();\n    if (thread > 31) sum",
+        ),
+        "race on tiles|too early",
+    ),
     ("staged", ("__align__(16) ", GONE), "misaligned"),
     ("staged", ("next % 2 * 64", "next % 2 * 62"), "misaligned"),
     ("staged", ("next % 2 * 64", "next * 64"), "out of bounds.*end of tiles"),
