@@ -25,7 +25,7 @@ def test_both_parsers_know_the_same_options() -> None:
     from tfgraph.cli.app import app
 
     command: Any = typer.main.get_command(app)
-    of_models = {"--target", "--trace", "--version", "model", "artifact"}
+    of_models = {"--target", "--dtype", "--trace", "--version", "model", "artifact"}
     of_graphs = {"--format", "-f", "--fused", "--passes", "--strict-masks"}
     of_graphs |= {"--fusion", "--cost", "--memory", "--dim"}
     parsers = {

@@ -2,41 +2,26 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from helpers.reference import run_graph
+from helpers.typed_models import MODELS, written
 
 import tfgraph
 from tfgraph import ops
 from tfgraph.backends.base import input_ports
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import DType, Graph
+from tfgraph.ir import DType
 from tfgraph.ir.mask import causal, padding
-from tfgraph.model import read_model
 from tfgraph.ops import verify
 from tfgraph.ops.floats import numpy_dtype
 from tfgraph.ops.with_dtype import with_dtype
 from tfgraph.runtime.examples import example
 from tfgraph.weights import Seeded
 
-SMALL = "layers: 1\nwidth: 16\nheads: 2\nvocabulary: 30\n"
-MODELS = {
-    "encoder": "mask: padding\nembedding: {token_types: 2}\npositions: {kind: learned, max: 40}\n",
-    "sinusoidal": "positions: {kind: sinusoidal, max: 40}\nembedding: {scale: sqrt(16)}\n",
-    "rotary": "kind: decoder\npositions: {kind: rotary, max: 40}\nkv_heads: 1\nnorm: rms_norm\n",
-    "alibi": "kind: decoder\npositions: alibi\n",
-    "relative": "positions: {kind: relative, buckets: 8}\n",
-    "experts": "kind: decoder\nexperts: {count: 4, active: 2}\n",
-}
 NARROW = (DType.float16, DType.bfloat16)
-
-
-def written(name: str, dtype: DType) -> Graph:
-    text = SMALL + MODELS[name] + f"dtype: {dtype.value}\n"
-    return read_model(Path("m.yaml"), text).graph
 
 
 @pytest.mark.parametrize("dtype", NARROW)

@@ -32,15 +32,18 @@ def print_model(out: Output, spec: str, model: Model, dtype: str | None = None) 
     graph = model.graph
     parameters = int(cost(graph, {}).total.parameters)
     stored = (
-        "no parameters" if not graph.params else f"{count(parameters)} parameters, {_origin(model)}"
+        "no parameters"
+        if not graph.params
+        else f"{count(parameters)} parameters, {_origin(model, dtype)}"
     )
     head = out.style(short_path(spec), "bold")
     out.print(f"{head}: {graph.name}, {plural(len(graph.nodes), 'node')}, {stored}")
     print_graph_ports(out, graph, dtype)
 
 
-def _origin(model: Model) -> str:
-    """Where the weights come from, and what they take where they are wider than their file."""
+def _origin(model: Model, dtype: str | None) -> str:
+    """Where the weights come from, and what they take where they are wider than their file, and not
+    compiled in another type."""
     from tfgraph.weights import Weights
 
     if model.seeded:
@@ -48,10 +51,10 @@ def _origin(model: Model) -> str:
     if not isinstance(model.weights, Weights) or not model.weights.widened[0]:
         return "from a file"
     names, before, after = model.weights.widened
-    wide = model.dtype.value
-    return (
-        f"from a file in {' and '.join(names)}, widened to {wide}: {size(before)} to {size(after)}"
-    )
+    file = f"from a file in {' and '.join(names)}"
+    if dtype is not None:
+        return file
+    return f"{file}, widened to {model.dtype.value}: {size(before)} to {size(after)}"
 
 
 def print_graph_ports(out: Output, graph: Graph, dtype: str | None = None) -> None:
