@@ -127,7 +127,7 @@ class Function(Runnable):
         """See `Runnable.resume`."""
         code = self._code()
         known, arrays, sizes = self._checked(kept, dims, inputs)
-        returned = self._place.returned(arrays)
+        returned = self._place.returned({name: arrays[name] for name in inputs})
         given = [
             self._place.tensor(arrays[port.name]) if tensor is None else tensor
             for port, tensor in zip(self.inputs, known.arguments, strict=True)
