@@ -119,10 +119,10 @@ for token in (4, 5):
 
 
 def test_the_cache_stays_on_the_device(fake_cuda: Path, built: Path, tmp_path: Path) -> None:
-    """A step copies its token in and the logits out, nothing else."""
+    """A step copies its token and where its row begins in, the logits out, and nothing else."""
     log = tmp_path / "log"
     on_gpu(fake_cuda, STEPS, built / "llama.tfgraph", log, FAKE_CUDA_LOG=str(log))
-    assert done(log, "copy") == {"in 8": 2, f"out {30 * 4}": 2}
+    assert done(log, "copy") == {"in 8": 2 * 2, f"out {30 * 4}": 2}
     manifest = layout.read_manifest(built / "llama.tfgraph")
     step = [launch["kernel"] for launch in manifest["functions"]["step"]["launches"]]
     assert done(log, "launch").total() == 2 * len(step)
