@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from helpers.cuda_on_cpu import CudaOnCpu
 from helpers.op_samples import Sample
+from helpers.portable_run import RUNS
 from helpers.tolerance import UNIT
 from tvm import relax, tirx
 
@@ -18,6 +19,10 @@ import tfgraph.ops as ops
 from tfgraph.backends.tvm.build import build_objects
 from tfgraph.backends.tvm.generic import SUPPORTED, cpu_kernel, cuda_kernel, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
+from tfgraph.backends.tvm.portable.emit import print_kernels
+from tfgraph.backends.tvm.portable.languages import LANGUAGES
+from tfgraph.backends.tvm.portable.program import program_of
+from tfgraph.backends.tvm.portable.source import launch_plan, source_text
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
 from tfgraph.fuzz.schema import own_ops
@@ -27,7 +32,7 @@ from tfgraph.ops import FloatArray, evaluate, graph
 from tfgraph.runtime.jit import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tfgraph.ir import Graph, Node
@@ -316,6 +321,39 @@ def test_large_and_small(name: str) -> None:
         large().check(name, given, sizes)
         two, one = (large().run(name, given, sizes, threads)[0] for threads in (2, 1))
         assert two.tobytes() == one.tobytes(), "the bits depend on the number of threads"
+
+
+@pytest.mark.parametrize("target", sorted(RUNS))
+def test_portable_kernels(target: str) -> None:
+    """The same calls, as the text of another language and on a device."""
+    language, ran = LANGUAGES[target], set[str]()
+    for case, given, sizes in _portable_cases():
+        program = program_of(case.graph, {}, target)
+        dtypes = {v.type.dtype.value for v in case.graph.values()}
+        if not program.calls or not dtypes <= language.types.keys():
+            continue  # a view, or of constants alone, or refused
+        kernels = print_kernels(program.functions, language)
+        plan = launch_plan(language, program, kernels)
+        run = RUNS[target](source_text(language, program, kernels), plan)
+        results = run(given | {w.name: w.make() for w in program.weights}, sizes)
+        wanted = dict(zip(case.node.outputs, case.want(given, sizes), strict=True))
+        for output in case.graph.outputs:
+            want = wanted[output.value]
+            got = results[output.name].astype(want.dtype)
+            if language.finite and want.dtype == np.float32:
+                largest = np.finfo(np.float32).max
+                want = np.clip(want, -largest, largest)
+            _assert_close(case.node, got, want, [given[v.name] for v in case.node.inputs])
+        ran.add(case.node.op)
+    assert ran == SUPPORTED - {"reshape"}
+
+
+def _portable_cases() -> Iterator[tuple[Case, Mapping[str, Array], Mapping[str, int]]]:
+    for sample in samples().values():
+        given = {key: array.data for key, array in sample.given.items()}
+        yield Case(sample.graph), given, sample.sizes
+    for case in large().cases.values():
+        yield case, _inputs(case, SIZES[1]), SIZES[1]
 
 
 SPECIAL = np.array(

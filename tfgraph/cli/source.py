@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tfgraph.model import Model
 
 _SUFFIX = ".tfgraph"
+_COMPILED = ("cpu", "cuda", "opencl", "metal", "webgpu")
 
 
 def is_artifact(spec: str) -> bool:
@@ -72,7 +73,7 @@ def check_dtype(model: Model, target: str) -> None:
     """Raise TfgraphError at the file's `dtype` if the target has no kernels for it; a graph by its
     nodes has no such key, and an error at the first node."""
     where = model.locations.get("dtype")
-    if where and target in ("cpu", "cuda") and model.dtype.value != "float32":
+    if where and target in _COMPILED and model.dtype.value != "float32":
         raise TfgraphError(
             f"dtype: {model.dtype.value} does not run on {target}",
             where,

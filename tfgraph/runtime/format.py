@@ -6,6 +6,7 @@ here, so that both agree. May import: files, manifest, the standard library, err
     graph.before.tfg       the graph as it was read        graph.tfg    after the passes
     graph.NAME.tfg         the graph of another function that the model has, after the passes
     kernels/*.o            object files                    kernels/*.py, *.cu    their source
+    kernels/kernels.cl, .metal, .wgsl   source alone       kernels/launch.json   how it is launched
     kernels/model.so       the object files as a library, on --shared
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
     tokenizer.json         the model's tokenizer, where it has one, byte for byte
@@ -46,6 +47,9 @@ PASSES = "passes.json"
 TOKENIZER = "tokenizer.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
+LAUNCHES = "kernels/launch.json"
+SOURCE_ONLY = ("opencl", "metal", "webgpu")
+"""Targets whose kernels are source, with a plan of their launches in place of object files."""
 SUFFIX = ".tfgraph"
 MAX_MANIFEST = 100_000_000  # bytes
 _MAX_WHOLE = 4 << 30
@@ -102,7 +106,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise TfgraphError(f"{path}: damaged: {wrong}", hint=_REBUILD)
     functions = [graph_of(name) for name in manifest.get("functions", {})]
     absent = [name for name in (*_ALWAYS, *functions) if name not in manifest["files"]]
-    if not any(name.endswith(".o") for name in manifest["files"]):
+    if manifest["target"] in SOURCE_ONLY:
+        absent += [name for name in (LAUNCHES,) if name not in manifest["files"]]
+    elif not any(name.endswith(".o") for name in manifest["files"]):
         absent.append(f"{KERNELS}/*.o")
     if absent:
         raise TfgraphError(f'{path}: damaged: "files" lists no {absent[0]}', hint=_REBUILD)
