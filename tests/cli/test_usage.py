@@ -47,6 +47,14 @@ hint: did you mean 'cuda'?
 error: unknown target 'gpu'
 hint: did you mean 'cuda'?
 """,
+    "compile tiny.tfg --target wgsl": """\
+error: unknown target 'wgsl'
+hint: did you mean 'webgpu'?
+""",
+    "compile tiny.tfg --target opencll": """\
+error: unknown target 'opencll'
+hint: did you mean 'opencl'?
+""",
     "compile tiny.tfg --passes cse{k=2}": """\
 error: pass cse has no option 'k'
 hint: it has none
@@ -90,7 +98,7 @@ hint: such as --backends numpy,cpu
 """,
     "compare tiny.tfg --backends numpy,onnx": """\
 error: unknown target 'onnx'
-hint: one of numpy, cpu, cuda, onnxruntime, onnx-reference
+hint: one of numpy, cpu, cuda, opencl, metal, webgpu, onnxruntime, onnx-reference
 """,
     "run tiny.tfg --target numpy --dim m=3": """\
 error: --dim m=3: the model has no symbol 'm'
@@ -177,6 +185,7 @@ def test_settings_of_the_model_file_are_checked_where_they_are_not_used(
     [
         ("compile", "cpu"),
         ("compile --target cuda", "cuda"),
+        ("compile --target webgpu", "webgpu"),
         ("run --save o", "cpu"),
         ("compare", "cpu"),
     ],

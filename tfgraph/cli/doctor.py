@@ -49,6 +49,7 @@ def doctor(session: Session) -> int:
         _packages,
         _cpu,
         _cuda,
+        _portable,
         _compiler,
         _cache,
     ]
@@ -186,6 +187,12 @@ def _cuda() -> list[Finding]:
             "nvcc", nvcc is not None, nvcc or "none", "not needed to compile, only to build .cu"
         ),
     ]
+
+
+def _portable() -> list[Finding]:
+    from tfgraph.runtime.format import SOURCE_ONLY
+
+    return [Finding("source", True, f"--target {', '.join(SOURCE_ONLY)}: written, not run here")]
 
 
 def _compiler() -> list[Finding]:
