@@ -20,6 +20,7 @@ from tfgraph import ops
 from tfgraph.backends.base import Target
 from tfgraph.backends.tvm.portable.languages import LANGUAGES
 from tfgraph.errors import MissingTool, TfgraphError
+from tfgraph.ir import as_dim
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
 TARGETS = tuple(LANGUAGES)
 
 
-def build(graph: Any, target: str, folder: Path, weights: Any = None) -> Path:
+def build(
+    graph: Any, target: str, folder: Path, weights: Any = None, passes: str | None = None
+) -> Path:
     """The artifact, not verified."""
-    made = tfgraph.build(
-        graph, Target(target), folder / f"{target}.tfgraph", weights=weights, check=False
-    )
+    place = folder / f"{target}.tfgraph"
+    made = tfgraph.build(graph, Target(target), place, weights=weights, passes=passes, check=False)
     assert made.artifact is not None
     return made.artifact
 
@@ -88,7 +90,7 @@ def test_an_artifact_holds_source_and_a_plan(target: str, artifacts: dict[str, P
         assert all(a in plan["sizes"] for p, a in pairs if (p, a) not in arrays)
         assert all(a in known for p, a in arrays if re.search(r"(^|_)x\d+$", p["name"]))
         known |= {a for _, a in arrays}
-    assert set(plan["outputs"].values()) <= known
+    assert {output["array"] for output in plan["outputs"].values()} <= known
     assert "%" not in code.replace(" % ", "")  # values of the graph stand in comments alone
     assert re.search(r"// softmax: .*\n// Computes.*\n//   %\S+ = softmax\(", text)
 
@@ -128,6 +130,29 @@ def test_a_size_may_have_any_name(name: str, target: str, tmp_path: Path) -> Non
     x = np.random.default_rng(3).standard_normal((5, 300)).astype(np.float32)
     got = run_of(build(g.build(), target, tmp_path), target)({"x": x}, {name: 5})["y"]
     assert_within(got, np.exp(x.astype(np.float64)).sum(0), 1e-5)
+
+
+@pytest.mark.parametrize("target", sorted(RUNS))
+def test_views_constants_and_results_of_all_types(target: str, tmp_path: Path) -> None:
+    with tfgraph.graph("g") as g:
+        x = g.input("x", "f32", "n", 4)
+        twice = ops.reshape(ops.reshape(x, shape=("n", 2, 2)), shape=(4 * as_dim("n"),))
+        g.output("given", twice)
+        g.output("same", x)
+        g.output("made", ops.reshape(ops.exp(twice), shape=("n", 4)))
+        picked = ops.iota(length=2)  # int64, known when the artifact is made
+        g.output("rows", ops.take(x, ops.add(picked, 1), axis=1))
+        g.output("constant", picked)
+        g.output("large", ops.less(0, x))
+        g.output("places", ops.topk(x, k=2)[1])
+    x = np.random.default_rng(5).standard_normal((3, 4)).astype(np.float32)
+    artifact = build(g.build(), target, tmp_path, passes="dce")  # which merges no reshapes
+    got = run_of(artifact, target)({"x": x} | weights_of(artifact), {"n": 3})
+    want = {"given": x.reshape(-1), "same": x, "rows": x[:, 1:3], "constant": np.arange(2)}
+    want |= {"large": x > 0, "places": np.argsort(-x, kind="stable")[:, :2]}
+    for name, expected in want.items():
+        np.testing.assert_array_equal(got[name], expected, name)
+    assert_within(got["made"], np.exp(x.astype(np.float64)), 1e-5)
 
 
 def _halves(g: Builder) -> Any:

@@ -74,10 +74,12 @@ class PlanRun(ABC):
             grid = [_size(text, extents) for text in entry["grid"]]
             self.launch(entry["name"], grid, entry["block"], arrays, list(named.values()))
         results: dict[str, NDArray] = {}
-        for output, name in self.plan["outputs"].items():
-            dtype = np.dtype(described[name]["dtype"])
-            count = int(np.prod(shapes[name], dtype=np.int64)) * dtype.itemsize
-            results[output] = self.get(memory[name], count).view(dtype).reshape(shapes[name])
+        for output, found in self.plan["outputs"].items():
+            dtype = np.dtype(described[found["array"]]["dtype"])
+            shape = tuple(_size(d, sizes) for d in found["shape"])
+            count = int(np.prod(shapes[found["array"]], dtype=np.int64)) * dtype.itemsize
+            data = self.get(memory[found["array"]], count)
+            results[output] = data.view(dtype).reshape(shape)
         return results
 
 
@@ -97,6 +99,8 @@ def _stored(
         count = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         return np.full(count, _FILLED, np.uint8)
     assert given[name].shape == shape, name
+    if entry["from"] == "weight":  # which stand in their file as in the device's memory
+        assert given[name].dtype == dtype, name
     return np.ascontiguousarray(given[name].astype(dtype)).reshape(-1).view(np.uint8)
 
 

@@ -4,12 +4,13 @@
      "arrays": {"x": {"dtype": "float32", "shape": ["batch", "seq", 8], "from": "input"}, ...},
      "kernels": [{"name": "exp_kernel", "grid": [...], "block": 256, "parameters": [...]}, ...],
      "launches": [{"kernel": "exp_kernel", "arguments": ["x", "y", "batch", "seq"]}, ...],
-     "outputs": {"y": "y"}}
+     "outputs": {"y": {"array": "y", "shape": ["batch", "seq", 8]}}}
 
 An array comes from the caller ("input"), from the file of weights ("weight"), or is made before the
 first launch ("made"). Its dtype is that in the device's memory. Grids are counts of blocks, as
 expressions over a kernel's sizes. Launches run one after another; an argument is an array, or the
-symbol that a size is. May import: emit, program, callers, base, ir.
+symbol that a size is. An output may be an array under another shape. May import: helpers, emit,
+languages, program, callers, ir.
 """
 
 from __future__ import annotations
@@ -59,9 +60,8 @@ def launch_plan(language: Language, program: Program, kernels: Kernels) -> dict[
     arrays: dict[str, dict[str, Any]] = {}
 
     def add(value: Value, origin: str) -> None:
-        shape = [int(d) if d.is_const else str(d) for d in value.type.shape]
         dtype = language.memory(value.type.dtype.value)
-        arrays[value.name] = {"dtype": dtype, "shape": shape, "from": origin}
+        arrays[value.name] = {"dtype": dtype, "shape": _shape(value), "from": origin}
 
     for item in graph.inputs:
         add(item.value, "input")
@@ -85,8 +85,15 @@ def launch_plan(language: Language, program: Program, kernels: Kernels) -> dict[
         "arrays": arrays,
         "kernels": [_entry(language, k) for printed in kernels.values() for k in printed],
         "launches": launches,
-        "outputs": {o.name: program.array(o.value.name) for o in graph.outputs},
+        "outputs": {
+            o.name: {"array": program.array(o.value.name), "shape": _shape(o.value)}
+            for o in graph.outputs
+        },
     }
+
+
+def _shape(value: Value) -> list[int | str]:
+    return [int(d) if d.is_const else str(d) for d in value.type.shape]
 
 
 def plan_text(plan: Mapping[str, Any]) -> str:
