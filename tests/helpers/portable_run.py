@@ -1,15 +1,18 @@
 """Run what a portable artifact holds on a device: its source, launch by launch of its plan.
 
 OpenCL C runs on any OpenCL device, and PoCL makes one of the CPU; WGSL on any adapter of wgpu, such
-as Mesa's lavapipe, which is the CPU. Behind each array stands a margin: what a kernel reads there
-shows in its result, what it writes there is an error. (In WGSL arrays have sizes, and nothing is
-read or written behind them.)
+as Mesa's lavapipe, which is the CPU; Metal as C++, which it nearly is. Behind each array stands a
+margin: what a kernel reads there shows in its result, what it writes there is an error. (In WGSL
+arrays have sizes, and nothing is read or written behind them.)
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import re
+import subprocess
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -18,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.cuda_on_cpu import require_host_compiler
 from safetensors.numpy import load_file
 
 NDArray = np.ndarray[Any, Any]
@@ -204,7 +208,85 @@ def _adapter() -> Any:
     return found[0].request_device_sync()
 
 
-RUNS: Mapping[str, type[PlanRun]] = {"opencl": OpenCLRun, "webgpu": WebGPURun}
+_METAL = """
+#include <cmath>
+#include <cstring>
+#define kernel extern "C"
+#define device
+#define constant const
+typedef unsigned int uint;
+typedef unsigned char uchar;
+namespace metal {
+using std::abs, std::copysign, std::fabs, std::floor, std::isnan;
+template <class T> T min(T a, T b) { return b < a ? b : a; }
+template <class T> T max(T a, T b) { return a < b ? b : a; }
+template <class T, class U> T as_type(U x) { T y; std::memcpy(&y, &x, sizeof y); return y; }
+namespace precise {
+inline float exp(float x) { return std::exp(x); }
+inline float log(float x) { return std::log(x); }
+inline float sqrt(float x) { return std::sqrt(x); }
+inline float sin(float x) { return std::sin(x); }
+inline float cos(float x) { return std::cos(x); }
+inline float tanh(float x) { return std::tanh(x); }
+inline float pow(float x, float y) { return std::pow(x, y); }
+}
+}
+"""
+
+
+class MetalRun(PlanRun):
+    """As the C++ that Metal is derived from, by the host's compiler: one thread after another."""
+
+    def build(self, source: str) -> None:
+        compiler = require_host_compiler()
+        text = source + "".join(map(_loop, self.plan["kernels"]))
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "metal_stdlib").write_text(_METAL)
+            (Path(folder) / "kernels.cpp").write_text(text)
+            command = [compiler, "-std=c++17", "-fPIC", "-shared", "-Wno-attributes", "-I."]
+            subprocess.run([*command, "kernels.cpp", "-o", "kernels.so"], cwd=folder, check=True)
+            self.library = ctypes.CDLL(str(Path(folder) / "kernels.so"))
+
+    def put(self, data: NDArray) -> Any:
+        return np.concatenate([data, np.full(MARGIN, _FILLED, np.uint8)])
+
+    def launch(
+        self, kernel: str, grid: Sequence[int], block: Sequence[int],
+        arrays: Sequence[Any], sizes: Sequence[np.generic],
+    ) -> None:  # fmt: skip
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+        numbers = [ctypes.c_int64(int(size)) for size in sizes]
+        getattr(self.library, f"run_{kernel}")(grid[0] * block[0], *pointers, *numbers)
+
+    def get(self, buffer: Any, count: int) -> NDArray:
+        assert (buffer[count:] == _FILLED).all(), "a kernel wrote behind an array"
+        return buffer[:count]
+
+
+_C_TYPES = {
+    "float32": "float",
+    "int64": "long",
+    "int32": "int",
+    "int8": "char",
+    "uint8": "uchar",
+    "bool": "bool",
+}
+
+
+def _loop(entry: Mapping[str, Any]) -> str:
+    """A C function that calls a kernel for each thread."""
+    typed = [
+        f"{_C_TYPES[p['type'].rstrip('*')]}{'*' * p['type'].count('*')} a{i}"
+        for i, p in enumerate(entry["parameters"])
+    ]
+    names = "".join(f"a{i}, " for i in range(len(typed)))
+    return (
+        f'\nextern "C" void run_{entry["name"]}(uint count, {", ".join(typed)}) {{\n'
+        f"  for (uint t = 0; t < count; ++t) {entry['name']}({names}t);\n}}\n"
+    )
+
+
+RUNS: Mapping[str, type[PlanRun]] = {"opencl": OpenCLRun, "metal": MetalRun, "webgpu": WebGPURun}
 """The targets that something here may run."""
 
 
