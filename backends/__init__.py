@@ -1,4 +1,5 @@
-"""Backends: NumPy, the reference; TVM for the CPU and CUDA. Found by name, imported on use.
+"""Backends: NumPy, the reference; TVM for the CPU, CUDA, OpenCL, Metal and WebGPU. Found by
+name, imported on use.
 
 Imports passes, runtime, ops and ir; only `backends.tvm` imports tvm.
 """

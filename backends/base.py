@@ -160,6 +160,9 @@ _BUILTIN = {
     "numpy": "tfgraph.backends.numpy:NumpyBackend",
     "cpu": "tfgraph.backends.tvm.cpu.backend:CpuBackend",
     "cuda": "tfgraph.backends.tvm.cuda.backend:CudaBackend",
+    "opencl": "tfgraph.backends.tvm.portable.backend:OpenCLBackend",
+    "metal": "tfgraph.backends.tvm.portable.backend:MetalBackend",
+    "webgpu": "tfgraph.backends.tvm.portable.backend:WebGPUBackend",
 }
 WITNESSES = {
     "onnxruntime": "tfgraph.backends.witness:OnnxRuntimeWitness",
@@ -169,7 +172,18 @@ WITNESSES = {
 
 _REGISTERED: dict[str, Callable[[], Backend]] = {}
 # What others call them; by its letters "gpu" is nearest to "cpu".
-_MEANT = {"gpu": "cuda", "nvidia": "cuda", "llvm": "cpu", "x86": "cpu", "reference": "numpy"}
+_MEANT = {
+    "gpu": "cuda",
+    "nvidia": "cuda",
+    "cl": "opencl",
+    "apple": "metal",
+    "mps": "metal",
+    "wgpu": "webgpu",
+    "wgsl": "webgpu",
+    "llvm": "cpu",
+    "x86": "cpu",
+    "reference": "numpy",
+}
 
 
 def register_backend(name: str, make: Callable[[], Backend]) -> None:

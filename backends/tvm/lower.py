@@ -15,10 +15,10 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from tfgraph.backends.base import CompiledWeight
-from tfgraph.backends.memory import refuse_absurd_constant
 from tfgraph.backends.tvm.generic import FLOATS, SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
+from tfgraph.backends.tvm.weights import source_names, weight_array
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import (
     Dim,
@@ -32,8 +32,8 @@ from tfgraph.ir import (
     map_operand,
     product,
 )
-from tfgraph.ops import FloatArray, expand
-from tfgraph.ops.evaluate import Unexpandable, run_node
+from tfgraph.ops import expand
+from tfgraph.ops.evaluate import Unexpandable
 from tfgraph.ops.widen import computes_narrow, in_float32
 from tfgraph.passes import Declined, NoMatch
 
@@ -189,20 +189,11 @@ class Lowering:
 
     def array(self, value: Value) -> NDArray:
         """A weight's array, computed from the parameters where nodes make it."""
-        if value in self.graph.param_values:
-            return self.module.arrays[value.name]
-        node = self.graph.producer[value]
-        refuse_absurd_constant(node)
-        known = {v.name: FloatArray(self.array(v)) for v in node.inputs}
-        results = run_node(node, known, {}, FloatArray(np.zeros((), np.float64)))
-        return results[node.outputs.index(value)].data
+        return weight_array(self.graph, self.module.arrays, value)
 
     def sources(self, value: Value) -> list[str]:
         """The names of the parameters that a weight is made of, in order."""
-        if value in self.graph.param_values:
-            return [value.name]
-        inputs = self.graph.producer[value].inputs
-        return list(dict.fromkeys(name for v in inputs for name in self.sources(v)))
+        return source_names(self.graph, value)
 
     def kernel(self, key: Any, make: Callable[[], Any], name: str) -> Any:
         """The global variable of a kernel, made once for each key."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from cuda_emulator.prim_funcs import CudaOnCpu
+from helpers.large_calls import LARGE, SIZES, x_input
 from helpers.op_samples import Sample
+from helpers.portable_run import RUNS
 from helpers.tolerance import UNIT
 from tvm import relax, tirx
 
@@ -18,16 +20,19 @@ import tfgraph.ops as ops
 from tfgraph.backends.tvm.build import build_objects
 from tfgraph.backends.tvm.generic import SUPPORTED, cpu_kernel, cuda_kernel, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
+from tfgraph.backends.tvm.portable.emit import print_kernels
+from tfgraph.backends.tvm.portable.languages import LANGUAGES
+from tfgraph.backends.tvm.portable.program import program_of
+from tfgraph.backends.tvm.portable.source import launch_plan, source_text
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import TfgraphError
 from tfgraph.fuzz.schema import own_ops
-from tfgraph.ir import DType, as_dim, dim_max, dim_min
-from tfgraph.ir.mask import alibi, bias, causal, dense, padding, prefix, relative, segments, window
+from tfgraph.ir import DType
 from tfgraph.ops import FloatArray, evaluate, graph
 from tfgraph.runtime.jit import Program
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from tfgraph.ir import Graph, Node
@@ -201,85 +206,6 @@ def test_cuda_kernels(tmp_path: Path) -> None:
             _assert_close(case.node, g, w, [given[v.name] for v in case.node.inputs])
 
 
-# Sizes at which results are dealt to threads, with rows that no vector width divides.
-KEYS = as_dim("a") + "b"
-SIZES = ({"a": 1, "b": 1}, {"a": 3, "b": 7}, {"a": 2, "b": 333})
-
-
-MASKS: dict[str, Callable[[Any], Any]] = {
-    "causal": lambda g: causal("a"),
-    "window": lambda g: window(2, 1, "a"),
-    "window_left": lambda g: window(3, offset="a"),
-    "padding_lengths": lambda g: padding(g.input("lengths", "i32", "a")),
-    "padding": lambda g: padding(g.input("keep", "i64", "a", KEYS)),
-    "padding_bool": lambda g: padding(g.input("keep", "bool", "a", KEYS)),
-    "prefix": lambda g: prefix(g.input("lengths", "i64", "a"), "a"),
-    "segments": lambda g: segments(g.input("q", "i64", "a", "b"), g.input("k", "i32", "a", KEYS)),
-    "dense": lambda g: dense(g.input("allowed", "bool", 4, 1, KEYS)),
-    "bias": lambda g: bias(g.input("bias", "f32", "b", KEYS)),
-    "alibi": lambda g: alibi(g.input("slopes", "f32", 4), "a"),
-    "relative": lambda g: relative(g.input("table", "f32", 32, 4), 64, offset="a"),
-    "relative_before": lambda g: relative(
-        g.input("table", "f32", 9, 4), bidirectional=False, offset="a"
-    ),
-    "all": lambda g: (
-        bias(g.input("bias", "f32", 4, "b", 1))
-        & causal("a")
-        & alibi(g.input("slopes", "f32", 4), "a")
-        & padding(g.input("keep", "i32", "a", KEYS))
-    ),
-}
-
-
-def _masked(g: Any, name: str) -> Any:
-    return ops.mask(_x(g, "a", 4, "b", KEYS), MASKS[name](g))
-
-
-def _x(g: Any, *shape: Any) -> Any:
-    return g.input("x", "f32", *shape)
-
-
-LARGE: dict[str, Callable[[Any], Any]] = {
-    "add": lambda g: ops.add(_x(g, "a", "b", 75), g.input("y", "f32", "b", 1)),
-    "div": lambda g: ops.div(1, _x(g, "a", "b", 75)),
-    "maximum": lambda g: ops.maximum(_x(g, "a", "b", 75), 0),
-    "where": lambda g: ops.where(
-        g.input("c", "bool", "a", 1, "b", 1), _x(g, "a", 3, "b", 75), g.input("y", "f32")
-    ),
-    "exp": lambda g: ops.exp(_x(g, "a", "b", 5, 3, 2)),
-    "cast": lambda g: ops.cast(_x(g, "a", "b", 75), dtype="i32"),
-    "reshape": lambda g: ops.reshape(_x(g, "a", "b", 75), shape=("a", 3, 25 * as_dim("b"))),
-    "transpose": lambda g: ops.transpose(_x(g, "a", "b", 5, 15), perm=(0, 2, 3, 1)),
-    "broadcast_to": lambda g: ops.broadcast_to(_x(g, "b", 1), shape=("a", "b", 75)),
-    "concat": lambda g: ops.concat(
-        _x(g, "a", "b", 31), g.input("y", "f32", "a", "b", "b"), axis=-1
-    ),
-    "slice": lambda g: ops.slice_(
-        _x(g, "a", as_dim("b") + 4, 75), axis=1, start=3, stop=as_dim("b") + 3
-    ),
-    "take": lambda g: ops.take(_x(g, "a", "b", 75), g.input("i", "i64", "b"), axis=1),
-    "take_at": lambda g: ops.take_at(
-        _x(g, "b", 2, 75), g.input("i", "i64", "a"), g.input("j", "i64", 3, 1)
-    ),
-    "embedding": lambda g: ops.embedding(g.input("i", "i32", "a", "b"), _x(g, 2, 75)),
-    "iota": lambda g: ops.iota(length=100 * as_dim("b")),
-    "full": lambda g: ops.full(shape=("a", "b", 75), value=-2.5),
-    "sum": lambda g: ops.sum_(_x(g, "a", "b", 75)),
-    "mean": lambda g: ops.mean(_x(g, "a", "b", 75), axis=1, keepdims=True),
-    "max": lambda g: ops.max_(_x(g, 75, "a", "b"), axis=0),
-    "empty": lambda g: ops.empty(_x(g, "a", "b", 75), axis=1),
-    "softmax": lambda g: ops.softmax(_x(g, "a", "b", 75), axis=1),
-    "softmax_last": lambda g: ops.softmax(_x(g, "a", 75, "b")),
-    "cumsum": lambda g: ops.cumsum(_x(g, "a", "b", 75), axis=1),
-    "topk": lambda g: ops.topk(_x(g, "a", "b", 75), k=7)[0],
-    "matmul": lambda g: ops.matmul(_x(g, "a", 1, 9, "b"), g.input("y", "f32", 3, "b", 75)),
-    **{f"mask_{name}": partial(_masked, name=name) for name in MASKS},
-    "dims": lambda g: ops.iota(
-        length=dim_max("a", (as_dim("b") * 3 + 1) // 2 - 1) * dim_min("b", 5) + 2 * as_dim("b") - 1
-    ),
-}
-
-
 @cache
 def large() -> Compiled:
     cases = {}
@@ -316,6 +242,39 @@ def test_large_and_small(name: str) -> None:
         assert two.tobytes() == one.tobytes(), "the bits depend on the number of threads"
 
 
+@pytest.mark.parametrize("target", sorted(RUNS))
+def test_portable_kernels(target: str) -> None:
+    """The same calls, as the text of another language and on a device."""
+    language, ran = LANGUAGES[target], set[str]()
+    for case, given, sizes in _portable_cases():
+        program = program_of(case.graph, {}, target)
+        dtypes = {v.type.dtype.value for v in case.graph.values()}
+        if not program.calls or not dtypes <= language.types.keys():
+            continue  # a view, or of constants alone, or refused
+        kernels = print_kernels(program.functions, language)
+        plan = launch_plan(language, program, kernels)
+        run = RUNS[target](source_text(language, program, kernels), plan)
+        results = run(given | {w.name: w.make() for w in program.weights}, sizes)
+        wanted = dict(zip(case.node.outputs, case.want(given, sizes), strict=True))
+        for output in case.graph.outputs:
+            want = wanted[output.value]
+            got = results[output.name].astype(want.dtype)
+            if language.finite and want.dtype == np.float32:
+                largest = np.finfo(np.float32).max
+                want = np.clip(want, -largest, largest)
+            _assert_close(case.node, got, want, [given[v.name] for v in case.node.inputs])
+        ran.add(case.node.op)
+    assert ran == SUPPORTED - {"reshape"}
+
+
+def _portable_cases() -> Iterator[tuple[Case, Mapping[str, Array], Mapping[str, int]]]:
+    for sample in samples().values():
+        given = {key: array.data for key, array in sample.given.items()}
+        yield Case(sample.graph), given, sample.sizes
+    for case in large().cases.values():
+        yield case, _inputs(case, SIZES[1]), SIZES[1]
+
+
 SPECIAL = np.array(
     [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, -1e-40, 1.0, -1.0, 2.5, -2.5, 88.8, -104.5, 3e38],
     np.float32,
@@ -330,7 +289,7 @@ def special() -> Compiled:
     cases = {}
     for name in (*UNARY, *BINARY, *ROWS):
         with graph("special") as g:
-            x, y = _x(g, "a", "b"), g.input("y", "f32", "b")
+            x, y = x_input(g, "a", "b"), g.input("y", "f32", "b")
             operands = [x, y] if name in BINARY else [x]
             result = g.apply(name, *operands, **({"k": 3} if name == "topk" else {}))
         for i, r in enumerate(result if isinstance(result, tuple) else (result,)):

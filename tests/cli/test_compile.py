@@ -227,6 +227,22 @@ def test_cuda_names_the_architecture_and_its_origin(tfgraph: Callable[..., Any])
     )
 
 
+@pytest.mark.parametrize("target", ["opencl", "metal", "webgpu"])
+def test_a_language_is_written_and_not_run(tfgraph: Callable[..., Any], target: str) -> None:
+    result = tfgraph("compile", "tiny.tfg", "--target", target)
+    assert result.code == 0
+    assert re.search(
+        r"^verify +not run: this version writes \S.* and does not run it$", result.out, re.M
+    )
+    assert "checked instead: the graph after the passes, on numpy, at 4 sizes  ok\n" in result.out
+    artifact = f"tiny.{target}.tfgraph"
+    assert sorted(p.name for p in (Path(artifact) / "kernels").iterdir())[1] == "launch.json"
+    for line in (f"run {artifact}", f"run tiny.tfg --target {target}"):
+        result = tfgraph(*line.split())
+        assert result.code == 3
+        assert "\nhint: compile " in result.err
+
+
 def test_a_wrong_pass_fails_also_where_nothing_can_run(
     tfgraph: Callable[..., Any], tmp_path: Path
 ) -> None:

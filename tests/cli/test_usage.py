@@ -47,6 +47,14 @@ hint: did you mean 'cuda'?
 error: unknown target 'gpu'
 hint: did you mean 'cuda'?
 """,
+    "compile tiny.tfg --target wgsl": """\
+error: unknown target 'wgsl'
+hint: did you mean 'webgpu'?
+""",
+    "compile tiny.tfg --target opencll": """\
+error: unknown target 'opencll'
+hint: did you mean 'opencl'?
+""",
     "compile tiny.tfg --passes cse{k=2}": """\
 error: pass cse has no option 'k'
 hint: it has none
@@ -90,7 +98,7 @@ hint: such as --backends numpy,cpu
 """,
     "compare tiny.tfg --backends numpy,onnx": """\
 error: unknown target 'onnx'
-hint: one of numpy, cpu, cuda, onnxruntime, onnx-reference
+hint: one of numpy, cpu, cuda, opencl, metal, webgpu, onnxruntime, onnx-reference
 """,
     "run tiny.tfg --target numpy --dim m=3": """\
 error: --dim m=3: the model has no symbol 'm'
@@ -183,6 +191,7 @@ CPU, CUDA = "float32", "float32 or float16 or bfloat16"
             for dtype in ("float16", "bfloat16", "float64")
         ),
         ("compile --target cuda", "cuda", "float64", CUDA),
+        ("compile --target webgpu", "webgpu", "float16", CPU),
     ],
 )
 def test_a_dtype_that_the_target_does_not_run(

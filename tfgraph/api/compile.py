@@ -256,7 +256,7 @@ def _build(
     backend = find_backend(chosen.name)
     if not isinstance(backend, CompilingBackend):
         raise TfgraphError(
-            f"target '{chosen.name}' makes no artifact", hint="compile with --target cpu or cuda"
+            f"target '{chosen.name}' makes no artifact", hint="compile with --target cpu"
         )
     target = backend.settle(chosen)
     final = Path(output or f"{opened.graph.name}.{target.name}{SUFFIX}")

@@ -53,7 +53,10 @@ def compile(
     model: ModelArgument,
     target: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="cpu or cuda [default: the model file's, else cpu]"),
+        typer.Option(
+            metavar="NAME",
+            help="cpu, cuda, opencl, metal or webgpu [default: the model file's, else cpu]",
+        ),
     ] = None,
     output: Annotated[
         Path | None,

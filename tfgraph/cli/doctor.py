@@ -49,6 +49,7 @@ def doctor(session: Session) -> int:
         _packages,
         _cpu,
         _cuda,
+        _portable,
         _compiler,
         _cache,
     ]
@@ -173,6 +174,12 @@ def _cuda() -> list[Finding]:
     from tfgraph.cli.doctor_cuda import findings
 
     return [Finding(*found) for found in findings()]
+
+
+def _portable() -> list[Finding]:
+    from tfgraph.runtime.format import SOURCE_ONLY
+
+    return [Finding("source", True, f"--target {', '.join(SOURCE_ONLY)}: written, not run here")]
 
 
 def _compiler() -> list[Finding]:

@@ -68,7 +68,10 @@ def _check_settings(model: Model) -> None:
             parse_archs(model.arch)
 
 
-_FLOATS = {"cpu": ("float32",), "cuda": ("float32", "float16", "bfloat16")}
+_FLOATS = {
+    **dict.fromkeys(("cpu", "opencl", "metal", "webgpu"), ("float32",)),
+    "cuda": ("float32", "float16", "bfloat16"),
+}
 
 
 def check_dtype(model: Model, target: str, dtype: str | None = None) -> None:

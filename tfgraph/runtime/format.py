@@ -6,6 +6,7 @@ here, so that both agree. May import: files, manifest, the standard library, err
     graph.before.tfg       the graph as it was read        graph.tfg    after the passes
     graph.NAME.tfg         the graph of another function that the model has, after the passes
     kernels/*.o            object files                    kernels/*.py, *.cu    their source
+    kernels/kernels.cl, .metal, .wgsl   source alone       kernels/launch.json   how it is launched
     kernels/model.so       the object files as a library, on --shared
     kernels/*.cubin, *.ptx code for GPUs                   kernels/launch.json   its launches
     weights.safetensors    the weights in compiled layout  passes.json  what the passes did
@@ -48,7 +49,9 @@ TOKENIZER = "tokenizer.json"
 KERNELS = "kernels"
 SHARED = "kernels/model.so"
 CUDA_SOURCE = "kernels/kernels.cu"
-CUDA_LAUNCHES = "kernels/launch.json"
+LAUNCHES = "kernels/launch.json"
+SOURCE_ONLY = ("opencl", "metal", "webgpu")
+"""Targets whose kernels are source, with a plan of their launches in place of object files."""
 SUFFIX = ".tfgraph"
 MAX_MANIFEST = 100_000_000  # bytes
 _MAX_WHOLE = 4 << 30
@@ -105,7 +108,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise TfgraphError(f"{path}: damaged: {wrong}", hint=_REBUILD)
     functions = [graph_of(name) for name in manifest.get("functions", {})]
     absent = [name for name in (*_ALWAYS, *functions) if name not in manifest["files"]]
-    if not any(name.endswith(".o") for name in manifest["files"]):
+    if manifest["target"] in SOURCE_ONLY:
+        absent += [name for name in (LAUNCHES,) if name not in manifest["files"]]
+    elif not any(name.endswith(".o") for name in manifest["files"]):
         absent.append(f"{KERNELS}/*.o")
     if absent:
         raise TfgraphError(f'{path}: damaged: "files" lists no {absent[0]}', hint=_REBUILD)

@@ -40,12 +40,12 @@ _LOG = (
     *(-0.124055736, 0.11888886, -0.116761185, 0.067455254),
 )
 # erf(x) / x - 1 in powers of x^2 on |x| <= 0.93; relative error of erf 4.6e-10.
-_ERF_SMALL = (
+ERF_SMALL = (
     *(0.12837917, -0.37612632, 0.11283688, -0.026858943, 0.0051999073, -0.000813003),
     8.316796e-05,
 )
 # -ln(1 - erf(x)) / x - 1 on 0.93 <= x <= 4; relative error of erf 6.8e-10.
-_ERF_LARGE = (
+ERF_LARGE = (
     *(0.12865369, 0.6351303, 0.10627165, -0.023791967, 0.0036565786, -0.00032627195),
     1.1577385e-05,
 )
@@ -126,8 +126,8 @@ def erf(x: Expr) -> Expr:
     """The error function: +-1 from about 3.9 on."""
     x = hold(x)
     a = hold(_at_most(_abs(x), 4.0))
-    small = fma(_polynomial(_ERF_SMALL, hold(a * a)), a, a)
-    large = fma(_polynomial(_ERF_LARGE, a), a, a)
+    small = fma(_polynomial(ERF_SMALL, hold(a * a)), a, a)
+    large = fma(_polynomial(ERF_LARGE, a), a, a)
     large = constant(x, 1.0) - _exp_of_clamped(constant(x, 0.0) - large)
     return _with_sign_of(tirx.Select(a < constant(x, 0.93), small, large), x)
 

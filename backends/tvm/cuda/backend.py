@@ -146,7 +146,7 @@ def _built(lowered: Lowered, code: CudaCode, images: Sequence[Image], toolkit: s
     return Built(
         files={
             layout.CUDA_SOURCE: code.source.encode(),
-            layout.CUDA_LAUNCHES: (json.dumps(launches, indent=1) + "\n").encode(),
+            layout.LAUNCHES: (json.dumps(launches, indent=1) + "\n").encode(),
             **{image.file: image.data for image in images},
             **{f"kernels/host{i}.o": data for i, data in enumerate(code.objects)},
         },

@@ -7,6 +7,7 @@ out by their code. May import: tvm.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import tvm_ffi
@@ -47,15 +48,15 @@ def plain_name(name: str) -> str:
     return spelt
 
 
-def with_plain_names(function: Any) -> Any:
+def with_plain_names(function: Any, plain: Callable[[str], str] = plain_name) -> Any:
     """A device function whose scalar parameters bear plain names, all different."""
     taken = {str(p.name) for p in function.params}
     new: dict[Any, Any] = {}
     for parameter in function.params:
         name = str(parameter.name)
-        if plain_name(name) == name or str(parameter.ty) not in ("T.int64", "int64"):
+        if plain(name) == name or str(parameter.ty) not in ("T.int64", "int64"):
             continue
-        free = plain_name(name)
+        free = plain(name)
         while free in taken:
             free += "_"
         taken.add(free)
