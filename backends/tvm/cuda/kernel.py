@@ -22,6 +22,7 @@ import numpy as np
 from tvm import ir, tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
+from tvm.sym import Analyzer
 
 from tfgraph.backends.tvm.narrow import rounded, widened
 
@@ -68,7 +69,11 @@ class Kernel:
         return T.arg(name, self.dim(name))
 
     def choose(self, *cases: tuple[Any, Callable[[], None]]) -> None:
-        """The host launches what stands behind the first condition that holds; the last is None."""
+        """The host launches what stands behind the first condition that holds; the last is None.
+
+        What never is launched is left out.
+        """
+        cases = tuple(_decided(cases))
         with self._host():
             self._on_host = True
             self._choose(cases)
@@ -119,6 +124,19 @@ def kernel(name: str) -> Generator[Kernel]:
         made.function = made.function.with_attr(CHOICES, made.conditions)
 
 
+def _decided(
+    cases: Sequence[tuple[Any, Callable[[], None]]],
+) -> Generator[tuple[Any, Callable[[], None]]]:
+    """The cases up to the first that always holds, without those that never do."""
+    for condition, body in cases:
+        known = None if condition is None else Analyzer().simplify(condition)
+        if condition is None or (isinstance(known, tirx.IntImm) and known.value):
+            yield None, body
+            return
+        if not isinstance(known, tirx.IntImm):
+            yield condition, body
+
+
 def product(sizes: Sequence[Any]) -> Any:
     """The product of sizes, integers and variables alike; 1 of none."""
     total: Any = 1
@@ -145,6 +163,12 @@ def shared(
     else:
         scope = "shared"
     return _named(name, T.alloc_buffer(tuple(shape), dtype, scope=scope))
+
+
+def workspace(name: str, shape: Sequence[Any], dtype: str = "float32") -> Any:
+    """An array in the GPU's memory through which one launch of a kernel hands over to the next; to
+    be declared on the host."""
+    return _named(name, T.alloc_buffer(tuple(shape), dtype, scope="global"))
 
 
 class SharedTile:

@@ -136,9 +136,28 @@ def check(kernel: Kernel, arch: CudaArch) -> None:
 
 
 def _text(extent: Any) -> str:
-    """An integer expression as Python text: T.int64(63) is 63, T.min is min."""
-    without_types = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(extent))
-    return re.sub(r"\bT\.(min|max)\b", r"\1", without_types)
+    """An integer expression as Python text: T.int64(63) is 63, T.min is min, without casts."""
+    text = re.sub(r"T\.int(?:32|64)\((-?\d+)\)", r"\1", str(extent))
+    text = re.sub(r"T\.Cast\(\"int(?:32|64)\", ", "(", text)
+    text = re.sub(r"\bT\.(min|max)\b", r"\1", text)
+    while (at := text.find("T.Div(")) >= 0:  # truncdiv, of sizes: not negative
+        comma, end = _arguments(text, at + len("T.Div("))
+        quotient = f"(({text[at + 6 : comma]}) // ({text[comma + 2 : end]}))"
+        text = text[:at] + quotient + text[end + 1 :]
+    return text
+
+
+def _arguments(text: str, start: int) -> tuple[int, int]:
+    """Where the comma between two arguments stands, the first of which starts there, and where the
+    parenthesis behind them."""
+    depth, comma = 0, start
+    for at in range(start, len(text)):
+        if text[at] == "," and depth == 0:
+            comma = at
+        if text[at] == ")" and depth == 0:
+            return comma, at
+        depth += {"(": 1, ")": -1}.get(text[at], 0)
+    raise ValueError(f"no end of the arguments: {text}")
 
 
 def _type(kind: Any) -> str:
