@@ -147,3 +147,102 @@ DEVICE unsigned to_tf32(float x) {
 DEVICE void round_to_tf32(unsigned* x) {
   *x = to_tf32(__uint_as_float(*x));
 }
+
+// 2^x, within a relative error of 2^-22; results below 2^-126 are 0.
+DEVICE float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Of two float16 numbers, the sign bits of those that are infinite or NaN: their exponents overflow.
+DEVICE unsigned infinite_f16(unsigned x) { return ((x & 0x7c007c00u) + 0x04000400u) & 0x80008000u; }
+
+DEVICE unsigned infinite_bf16(unsigned x) { return ((x & 0x7f807f80u) + 0x00800080u) & 0x80008000u; }
+
+// Whether any of `count` rows of `chunks` times eight numbers in shared memory, `pitch` numbers apart,
+// is infinite or NaN; the lanes of a warp share the reading.
+DEVICE int any_infinite_f16(const half* rows, int lane, int count, int chunks, int pitch) {
+  unsigned found = 0;
+#pragma unroll 2
+  for (int i = lane; i < count * chunks; i += 32) {
+    const uint4 read = *reinterpret_cast<const uint4*>(&rows[i / chunks * pitch + i % chunks * 8]);
+    found |= infinite_f16(read.x) | infinite_f16(read.y) | infinite_f16(read.z) | infinite_f16(read.w);
+  }
+  return __any_sync(0xffffffffu, found != 0);
+}
+
+DEVICE int any_infinite_bf16(const __nv_bfloat16* rows, int lane, int count, int chunks, int pitch) {
+  unsigned found = 0;
+#pragma unroll 2
+  for (int i = lane; i < count * chunks; i += 32) {
+    const uint4 read = *reinterpret_cast<const uint4*>(&rows[i / chunks * pitch + i % chunks * 8]);
+    found |= infinite_bf16(read.x) | infinite_bf16(read.y) | infinite_bf16(read.z) | infinite_bf16(read.w);
+  }
+  return __any_sync(0xffffffffu, found != 0);
+}
+
+// Of two numbers of 16 bits, those that `infinite` marks and that are NaN or have this sign bit, as
+// `one` each; `fraction` is the mask of the bits that NaN has and infinity has not.
+DEVICE unsigned marked(unsigned x, unsigned infinite, unsigned fraction, unsigned sign, unsigned one) {
+  unsigned found = 0;
+  for (int at = 0; at < 32; at += 16) {
+    const unsigned number = x >> at;
+    if (((infinite >> at) & 0x8000u) && ((number & fraction) || (number & 0x8000u) == sign))
+      found |= one << at;
+  }
+  return found;
+}
+
+// Zeros in place of those of the eight numbers of a fragment that are infinite or NaN.
+DEVICE void keep_finite_f16(unsigned* x) {
+  for (int i = 0; i < 4; ++i) x[i] &= ~((infinite_f16(x[i]) >> 15) * 0xffffu);
+}
+
+DEVICE void keep_finite_bf16(unsigned* x) {
+  for (int i = 0; i < 4; ++i) x[i] &= ~((infinite_bf16(x[i]) >> 15) * 0xffffu);
+}
+
+// What infinite numbers and NaN in b (16 x 8) do to the sums of the rows that see them: a (16 x 16)
+// is 1 where a row does, else 0. Bit i of the result: +infinity is added to sum i of this lane, bit
+// 4 + i: -infinity is. NaN counts as both.
+DEVICE unsigned infinite_sums_f16(const unsigned* a, const unsigned* b) {
+  unsigned up[2], down[2], found = 0;
+  for (int i = 0; i < 2; ++i) {
+    const unsigned infinite = infinite_f16(b[i]);
+    up[i] = marked(b[i], infinite, 0x03ffu, 0u, 0x3c00u);
+    down[i] = marked(b[i], infinite, 0x03ffu, 0x8000u, 0x3c00u);
+  }
+  float ups[4] = {0, 0, 0, 0}, downs[4] = {0, 0, 0, 0};
+  mma_f16(ups, a, up);
+  mma_f16(downs, a, down);
+  for (int i = 0; i < 4; ++i) found |= (ups[i] > 0) << i | (downs[i] > 0) << (4 + i);
+  return found;
+}
+
+DEVICE unsigned infinite_sums_bf16(const unsigned* a, const unsigned* b) {
+  unsigned up[2], down[2], found = 0;
+  for (int i = 0; i < 2; ++i) {
+    const unsigned infinite = infinite_bf16(b[i]);
+    up[i] = marked(b[i], infinite, 0x007fu, 0u, 0x3f80u);
+    down[i] = marked(b[i], infinite, 0x007fu, 0x8000u, 0x3f80u);
+  }
+  float ups[4] = {0, 0, 0, 0}, downs[4] = {0, 0, 0, 0};
+  mma_bf16(ups, a, up);
+  mma_bf16(downs, a, down);
+  for (int i = 0; i < 4; ++i) found |= (ups[i] > 0) << i | (downs[i] > 0) << (4 + i);
+  return found;
+}
+
+// A sum after what bits 0 and 4 of `marks` say; see `infinite_sums`.
+DEVICE float spoilt(float sum, int marks) {
+  if (marks & 1) sum += __int_as_float(0x7f800000);
+  if (marks & 16) sum -= __int_as_float(0x7f800000);
+  return sum;
+}
+
+// The same number, but the compiler does not know that: what depends on it is not computed ahead.
+DEVICE int again(int x) {
+  asm volatile("" : "+r"(x));
+  return x;
+}

@@ -61,3 +61,9 @@ __forceinline__ unsigned to_tf32(float x) {
   const unsigned bits = __float_as_uint(x);
   return (bits & 0x7f800000) == 0x7f800000 ? bits : (bits + 0x1000) & 0xffffe000;
 }
+// 2^x; results below 2^-126 are 0.
+__forceinline__ float exp2_approx(float x) {
+  const float y = exp2f(x);
+  return y < 0x1p-126f ? 0.0f : y;
+}
+__forceinline__ int again(int x) { return x; }
