@@ -143,6 +143,11 @@ class Masks(BoundPlan):
         """Whether `pair_allowed` or `biased` look at the pair."""
         return bool(self._by_pair or self.biases)
 
+    @property
+    def reads_keys(self) -> bool:
+        """Whether `key_allowed` says more than `key_range`."""
+        return any(not isinstance(mask, Positional) for mask, _ in self._by_key)
+
     def key_range(self, rows: Rows) -> tuple[Expr, Expr]:
         """No row sees a key outside first .. end - 1; end may be less than first."""
         first: Expr = tirx.const(0, "int64")
@@ -156,6 +161,10 @@ class Masks(BoundPlan):
     def key_allowed(self, pair: Pair) -> Expr:
         """Whether the key-only masks allow the key."""
         return both(pair.inside, *(allowed(mask, pair, own) for mask, own in self._by_key))
+
+    def may(self, tile: Tile) -> list[Expr]:
+        """Conditions that all hold unless the other masks hide every pair."""
+        return [mask.may(tile, own) for mask, own in self._by_pair]
 
     def must(self, tile: Tile) -> Expr:
         """True only where the other masks allow every pair; for plans that select pairs."""
