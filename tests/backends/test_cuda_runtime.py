@@ -266,3 +266,28 @@ run.close()
 
 def test_any_number_of_threads_may_call(fake_cuda: Path, built: Path) -> None:
     on_gpu(fake_cuda, THREADS, built / "encoder.tfgraph")
+
+
+DECODE = """
+import tfgraph
+from tfgraph import ops
+from tfgraph.ir.mask import padding
+with ops.graph("decode") as g:
+    batch, s, t = g.symbol("batch", 1, 4), g.symbol("s", 1, 512), g.symbol("t", 1, 512)
+    q, k, v = g.input("q", "f16", batch, s, 64), *(g.input(n, "f16", batch, t, 32) for n in "kv")
+    mask = padding(g.input("lengths", "i64", batch))
+    g.output("y", ops.attention(q, k, v, mask, heads=4, kv_heads=2, scale=0.25))
+graph = g.build()
+for t in (300, 40, 410):  # the workspace grows
+    report = tfgraph.compare(graph, backends=("numpy", "cuda"), dims={"batch": 2, "s": 3, "t": t})
+    print(report.ok)
+"""
+
+
+def test_few_queries_share_the_keys_out(fake_cuda: Path, tmp_path: Path) -> None:
+    """Two launches and the workspace between them, before 256 keys or more; else one."""
+    log = tmp_path / "log"
+    assert on_gpu(fake_cuda, DECODE, FAKE_CUDA_LOG=str(log)).split() == ["True"] * 3
+    launched = done(log, "launch")
+    split, combine, one = (launched[f"attention_kernel{n}"] for n in ("", "_1", "_2"))
+    assert split == combine == 2 * one > 0

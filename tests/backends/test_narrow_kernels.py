@@ -153,7 +153,8 @@ def check(
         want, found = known[output.value.name], got[output.name]
         assert (found.dtype, found.shape) == (want.dtype, want.shape), name
         assert_within(found, want, bounds[output.name], name)
-        if output.value.type.dtype in NARROW:
+        nearest = all(node.op != "attention" for node in graph.nodes)  # it rounds weights, too
+        if nearest and output.value.type.dtype in NARROW:
             with np.errstate(invalid="ignore"):
                 step = np.abs(np.spacing(want).astype(np.float64))
             assert_within(found, want, step + 64 * UNIT["float32"] * size**2, name)

@@ -73,7 +73,8 @@ class CudaBackend(CompilingBackend):
         archs = parse_archs(self.settle(target).arch or "")
         for value in graph.values():
             check_float(value.type.dtype.value, archs[0])
-        lowered = lower(graph, weights, CudaKernels(), functions)
+        kernels = CudaKernels(min(arch.shared_bytes_per_block for arch in archs))
+        lowered = lower(graph, weights, kernels, functions)
         comments = {name: describe(nodes) for name, nodes in lowered.calls.items()}
         code = emit_cuda(lowered.module, archs[0], comments, archs[1:])
         toolkit = find_toolkit()

@@ -9,12 +9,14 @@ import numpy as np
 
 from tfgraph.backends.tvm.attention_mask import Mask
 from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cuda.arch import ARCHITECTURES, DEFAULT_ARCH
 from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
 from tfgraph.backends.tvm.cuda.linear import linear, linear_pitch
 from tfgraph.backends.tvm.cuda.matmul import matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
+from tfgraph.backends.tvm.cuda.tensor_attention import attention as tensor_attention
 from tfgraph.backends.tvm.generic import cuda_kernel
 from tfgraph.backends.tvm.kernels import (
     AttentionShape,
@@ -24,13 +26,20 @@ from tfgraph.backends.tvm.kernels import (
     NormShape,
     PrimFunc,
 )
+from tfgraph.backends.tvm.narrow import NARROW
 from tfgraph.ir import Node
+
+SHARED_BYTES = ARCHITECTURES[DEFAULT_ARCH].shared_bytes_per_block
 
 
 class CudaKernels(Kernels):
     """Kernels for NVIDIA GPUs."""
 
     target = "cuda"
+
+    def __init__(self, shared_bytes: int = SHARED_BYTES) -> None:
+        """For GPUs whose blocks may have so much shared memory."""
+        self._shared_bytes = shared_bytes
 
     def generic(self, node: Node) -> PrimFunc:
         """A thread an element, or a row where it is reduced."""
@@ -97,7 +106,11 @@ class CudaKernels(Kernels):
     def attention(
         self, shape: AttentionShape, plan: MaskPlan, scale: float, softcap: float | None
     ) -> PrimFunc:
-        """Flash attention."""
+        """Flash attention, of floats of 16 bits on tensor cores."""
+        if shape.dtype in NARROW:
+            return tensor_attention(
+                shape, plan, shared_bytes=self._shared_bytes, scale=scale, softcap=softcap
+            )
         return attention(shape, plan, scale=scale, softcap=softcap)
 
     def key_mask(self, low: Any, keep: Any) -> tuple[Mask, list[Any]]:

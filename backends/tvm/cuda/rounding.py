@@ -8,8 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tfgraph.backends.rounding import Accuracy, Rounding
+from tfgraph.backends.rounding import SMALLEST, UNITS, Accuracy, Rounding
 from tfgraph.backends.tvm.cuda import attention, norm, softmax
+from tfgraph.backends.tvm.cuda.flash_tile import (
+    LEAST_TILE_KEYS,
+    product_depth,
+    values_depth,
+    weights_depth,
+)
 from tfgraph.backends.tvm.narrow import NARROW
 from tfgraph.ir import Node
 from tfgraph.ops.fused import LINEARS
@@ -48,6 +54,9 @@ def _of_op(node: Node) -> Rounding:
 
 def _attention(node: Node) -> Rounding:
     """Each further tile of keys takes what was added up so far times exp(old - new largest)."""
+    dtype = node.inputs[0].type.dtype.value
+    if dtype in NARROW:
+        return _tensor_attention(dtype)
     widths = node.inputs[0].type.shape[-1], node.inputs[2].type.shape[-1]
     heads = node.attrs["heads"], node.attrs["kv_heads"]
     width, value_width = (int(w) // int(n) for w, n in zip(widths, heads, strict=True))  # type: ignore[arg-type]
@@ -57,4 +66,27 @@ def _attention(node: Node) -> Rounding:
         weighted_sum=partial(attention.values_depth, tiles=tiles, further=further),
         along=partial(attention.weights_depth, tiles=tiles, further=further),
         functions=FUNCTIONS,
+    )
+
+
+def _tensor_attention(dtype: str) -> Rounding:
+    """On tensor cores weights are rounded to 16 bits before they meet a value. Their exponent has
+    two constants rounded into it, and a step more where it was a score times the scale; 2^x itself
+    is within 2^-22. The sum of weights divides by its inverse. Weights of parts of the keys are
+    scaled once more where those are combined."""
+    unit, steps = UNITS["float32"], 2
+    weight = Accuracy(
+        UNITS[dtype] / unit + 2.0**-22 / unit + steps,
+        absolute=SMALLEST[dtype] / unit,
+        argument=4,
+    )
+    depth = partial(values_depth, tile_keys=LEAST_TILE_KEYS, further=1 + 2.0**-22 / unit)
+    along = partial(weights_depth, tile_keys=LEAST_TILE_KEYS, further=1 + 2.0**-22 / unit)
+    return Rounding(
+        matmul=product_depth,
+        weighted_sum=depth,
+        along=along,
+        functions={**FUNCTIONS, "exp": weight},
+        steps={"div": 2},
+        flush=2.0**-126,
     )
