@@ -112,9 +112,9 @@ class OpenCLRun(PlanRun):
     """On the first OpenCL device."""
 
     def build(self, source: str) -> None:
+        self.queue = _opencl()
         import pyopencl as cl
 
-        self.queue = _opencl()
         self.program = cl.Program(self.queue.context, source).build(["-cl-std=CL1.2"])
 
     def put(self, data: NDArray) -> Any:
