@@ -60,7 +60,7 @@ def gemm_tile(
     remark(f"Slices of {tile.depth} of the depth; {tile.stages - 1} are asked for ahead.")
     for step in range(tile.stages - 1):
         slices.fetch(tirx.const(step, str(steps.ty.dtype)), steps, firsts)
-    with loop("step", steps) as step:
+    with loop("step", steps, unroll=False) as step:
         remark("Slice `step` is here, for all threads, and all are done with the one before it.")
         call(f"cp_async_wait<{tile.stages - 2}>")
         barrier()
@@ -201,7 +201,7 @@ class PlainSums(Sums):
         left, right = self.slices.place(step)
         data, chunk, (pitch, right_pitch) = self.slices.data, self.slices.chunk, self.slices.pitches
         load = f"load_16_{SHORT[self.dtype]}"
-        with loop("d", self.tile.depth // chunk, unroll=self.tile.depth // chunk <= 4) as d:
+        with loop("d", self.tile.depth // chunk, unroll=self.tile.depth // chunk <= 4 or None) as d:
             with loop("i", self.down, unroll=True) as i:
                 at = left + (self.row + i * self.DOWN) * pitch + d * chunk
                 call(load, address(self.a, i * chunk), address(data, at))

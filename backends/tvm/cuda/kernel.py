@@ -264,8 +264,11 @@ def branch(condition: Any, then: Callable[[], None], otherwise: Callable[[], Non
 
 
 @contextmanager
-def loop(name: str, extent: Any, *, unroll: bool = False) -> Generator[Any]:
-    """for (name = 0; name < extent; ++name), with `#pragma unroll` on request."""
+def loop(name: str, extent: Any, *, unroll: bool | None = None) -> Generator[Any]:
+    """for (name = 0; name < extent; ++name), with `#pragma unroll` on request; False forbids it to
+    the compiler, which else unrolls what has few turns."""
+    if unroll is False:
+        remark("#pragma unroll 1")
     with (T.unroll if unroll else T.serial)(0, extent) as index:
         yield _named(name, index)
 

@@ -152,7 +152,8 @@ def _tidy(line: str, expressions: Expressions) -> str:
 
 
 def _remark(line: str) -> str:
-    """The line, as a comment if it is what `kernel.remark` leaves."""
+    """The line, as a comment if it is what `kernel.remark` leaves; a `#pragma` stays one."""
+    line = re.sub(rf'^( *){REMARK}\("(#.*)"\);$', r"\1\2", line)
     return re.sub(rf'^( *){REMARK}\("(.*)"\);$', r"\1// \2", line)
 
 
