@@ -30,6 +30,7 @@ from tfgraph.runtime.cuda.array import CudaArray
 from tfgraph.weights import Seeded
 
 NDArray = np.ndarray[Any, Any]
+HERE = Path(__file__).resolve().parent
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -93,6 +94,8 @@ def measure(
 
 
 def _torch() -> Any:
+    # This folder is on the path of a script, and PyTorch imports NVIDIA's package `cuda`, not this.
+    sys.path[:] = [place for place in sys.path if Path(place).resolve() != HERE]
     try:
         import torch
     except ImportError:
