@@ -35,18 +35,19 @@ def attention_inputs() -> list[Any]:
 
 SHAPE = AttentionShape(1, 1, 12, 12, 12, 12, 12)
 CASES: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
-    "linear": lambda: (linear(("m",), 50, 70), [normal(70, 50), normal(70, 52)]),
+    # Deeper than what is kept of the operands: else the last steps of a pipeline are not needed.
+    "linear": lambda: (linear(("m",), 100, 70), [normal(70, 100), normal(70, 100)]),
     "linear_float16": lambda: (
-        linear(("m",), 50, 70, dtype="float16"),
-        [normal(70, 50).astype(np.float16), normal(70, 56).astype(np.float16)],
-    ),
-    "matmul_float16": lambda: (
-        matmul((1,), (1,), 70, 72, 80, dtype="float16"),
-        [normal(1, 70, 80).astype(np.float16), normal(1, 80, 72).astype(np.float16)],
+        linear(("m",), 328, 70, dtype="float16"),
+        [normal(70, 328).astype(np.float16), normal(70, 328).astype(np.float16)],
     ),
     "matmul": lambda: (
-        matmul(("b",), ("b",), "m", "n", "k", transpose_b=True, skip_zeros=True),
-        [normal(1, 9, 40), normal(1, 8, 40)],
+        matmul(("b",), ("b",), "m", "n", 100, transpose_b=True, skip_zeros=True),
+        [normal(1, 9, 100), normal(1, 8, 100)],
+    ),
+    "matmul_float16": lambda: (
+        matmul((1,), (1,), 70, 72, 328, dtype="float16"),
+        [normal(1, 70, 328).astype(np.float16), normal(1, 328, 72).astype(np.float16)],
     ),
     "layer_norm": lambda: (
         layer_norm(("m",), 300, eps=1e-5, add=True, keep_sum=True),
@@ -63,7 +64,7 @@ CASES: dict[str, Callable[[], tuple[Any, list[Any]]]] = {
 
 
 def without(nth: int) -> Callable[[str], str]:
-    """An edit that takes the nth barrier away."""
+    """An edit that takes the nth barrier, or step of a pipeline, away."""
 
     def edit(source: str) -> str:
         match = list(BARRIER.finditer(source))[nth]
@@ -86,22 +87,5 @@ def test_every_barrier_is_needed_and_its_loss_is_seen(name: str, tmp_path: Path)
     assert count >= 1
     for nth in range(count):
         broken = right.edited(without(nth))
-        with pytest.raises(KernelFault, match="race"):
-            run_all(broken, name, inputs)
-
-
-def test_every_step_of_a_pipeline_is_needed(tmp_path: Path) -> None:
-    function = linear(("m",), 328, 70, dtype="float16")  # more slices than are kept
-    inputs = [normal(70, 328).astype(np.float16), normal(70, 328).astype(np.float16)]
-    right = CudaOnCpu({"linear": function}, tmp_path)
-    tiled = right.variants("linear")[1:]
-    for name in tiled:
-        right("linear", *inputs, kernel=name)
-    count = len(BARRIER.findall(right.source))
-    assert count >= 5 * len(tiled)
-    for nth in range(count):
-        broken = right.edited(without(nth))
-        before = broken.source[: list(BARRIER.finditer(right.source))[nth].start()]
-        (name,) = re.findall(r"^(\w+)\(", before, re.MULTILINE)[-1:]
         with pytest.raises(KernelFault, match=r"race|too early"):
-            broken("linear", *inputs, kernel=name)
+            run_all(broken, name, inputs)
