@@ -251,10 +251,14 @@ FAULTS = [
         "misaligned: ldmatrix",
     ),
     ("fragments", ("&a[0], &tile[4 * lane]", "&a[0], &tile[4 * lane + 4]"), "out of bounds"),
-    ("fragments", ("  mma_f16", "  if (lane > 7) mma_f16"), r"divergence.*mma \(f16\).*has ended"),
     (
         "fragments",
-        ("  mma_f16", "  if (lane > 7) mma_bf16(c, a, a);\n  else mma_f16"),
+        ("  mma_f16(&c", "  if (lane > 7) mma_f16(&c"),
+        r"divergence.*mma \(f16\).*has ended",
+    ),
+    (
+        "fragments",
+        ("  mma_f16(&c", "  if (lane > 7) mma_bf16(c, a, a);\n  else mma_f16(&c"),
         "divergence.*mma",
     ),
 ]

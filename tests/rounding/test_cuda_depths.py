@@ -13,6 +13,7 @@ from tfgraph import ops
 from tfgraph.backends.base import Target, find_backend
 from tfgraph.backends.rounding import UNITS, one_by_one
 from tfgraph.backends.tvm.cuda import attention, linear, norm, softmax
+from tfgraph.backends.tvm.cuda.flash_tile import product_depth
 from tfgraph.ir import DType
 
 if TYPE_CHECKING:
@@ -125,6 +126,13 @@ def test_the_backend_declares_them() -> None:
         assert {rounding.arithmetic for rounding in found.values()} == {arithmetic}
         assert found["rms_norm"].along(WIDE) == norm.depth(WIDE) == 7 + 5 + 15
         assert found["softmax"].along(WIDTH) == softmax.depth(WIDTH) == 2 + 5 + 3
-        # Further tiles, of 32 keys: the factor, its 4 units; and for weights the sum.
-        assert found["attention"].weighted_sum(KEYS) == KEYS + 7 * 5
-        assert found["attention"].along(KEYS) == 1 + 4 + 7 * 6
+        if dtype == DType.float32:
+            # Further tiles, of 32 keys: the factor, its 4 units; and for weights the sum.
+            assert found["attention"].weighted_sum(KEYS) == KEYS + 7 * 5
+            assert found["attention"].along(KEYS) == 1 + 4 + 7 * 6
+        else:
+            # Tiles of 16 keys in the least, whose factor is within 2^-22, 4 units. Lanes, four a
+            # row, add the weights of a tile two at a time.
+            tiles = KEYS // 16
+            assert found["attention"].weighted_sum(KEYS) == product_depth(KEYS) + tiles * 5
+            assert found["attention"].along(KEYS) == KEYS / 8 + 2 + tiles * 5

@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
@@ -88,12 +89,31 @@ class Nvcc:
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
             Path(folder, "kernels.cu").write_text(source, encoding="utf-8")
             made = f"kernels.{kind}"
-            command = [self.path, f"-{kind}", f"-arch={arch}", "-std=c++17", "-Xptxas=-v"]
+            command = [
+                *_same_addresses(),
+                self.path,
+                f"-{kind}",
+                f"-arch={arch}",
+                "-std=c++17",
+                "-Xptxas=-v",
+            ]
             command += [_QUIET, "kernels.cu", "-o", made]
             ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if ran.returncode != 0:
                 raise failed(self.name, arch, ran.stderr or ran.stdout)
             return Path(folder, made).read_bytes(), ran.stderr
+
+
+@cache
+def _same_addresses() -> tuple[str, ...]:
+    """What to begin a command with so that a program finds its memory at the same addresses each
+    time: ptxas chooses registers by them. Nothing where the system does not let us."""
+    prefix = ("setarch", "-R")
+    try:
+        tried = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    except OSError:
+        return ()
+    return () if tried.returncode else prefix
 
 
 def failed(name: str, arch: str, log: str) -> TfgraphError:
