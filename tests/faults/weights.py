@@ -12,6 +12,7 @@ from faults.models import LAYERS, MODELS, SIZES, compiled, model, onnx_file
 
 import tfgraph
 from tfgraph.backends.tvm.lower import Lowering
+from tfgraph.backends.tvm.weights import weight_array
 from tfgraph.onnx import importer
 from tfgraph.runtime import model as runtime
 
@@ -60,11 +61,10 @@ def _while_packing(rng: np.random.Generator) -> Fault:
     what, change = list(_CHANGES.items())[rng.integers(len(_CHANGES))]
 
     def find(patch: pytest.MonkeyPatch) -> Divergence | None:
-        read = Lowering.array
-
         def wrong(low: Lowering, value: Any) -> NDArray:
-            array = read(low, value)
-            return change(array) if value.name == victim else array
+            arrays = dict(low.module.arrays)
+            arrays[victim] = change(arrays[victim])
+            return weight_array(low.graph, arrays, value)
 
         patch.setattr(Lowering, "array", wrong)
         return tfgraph.compare(model(name), dims=SIZES).first_divergence
@@ -80,10 +80,9 @@ def _of_another_layer(rng: np.random.Generator) -> Fault:
     instead = f"layers.{(layer + 1) % LAYERS}.{last}"
 
     def find(patch: pytest.MonkeyPatch) -> Divergence | None:
-        read = Lowering.array
-
         def wrong(low: Lowering, value: Any) -> NDArray:
-            return low.module.arrays[instead] if value.name == victim else read(low, value)
+            arrays = dict(low.module.arrays)
+            return weight_array(low.graph, arrays | {victim: arrays[instead]}, value)
 
         patch.setattr(Lowering, "array", wrong)
         return tfgraph.compare(model(name), dims=SIZES).first_divergence
