@@ -25,16 +25,22 @@ Others = Callable[[Any, Mapping[str, Any], Mapping[str, NDArray]], Mapping[str, 
 """PyTorch's ways to compute it, by name, of torch, the inputs on the GPU, and the weights."""
 
 
+SMALL = 150
+"""The largest size that is verified: more than a tile of any kernel."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A graph at sizes of its symbols, in some dtypes, and what it is measured beside.
 
+    `small` is the same graph for sizes at which the reference takes seconds: it is verified.
     `limit`: what bounds it, "matrix" or "copy". `read` are the bytes of weights and inputs of a
     case that is bound by them, in numbers.
     """
 
     name: str
     graph: Graph
+    small: Graph
     sizes: Mapping[str, int]
     others: Others
     limit: str = "matrix"
@@ -57,10 +63,13 @@ class Case:
 
 def gemm(m: int, k: int, n: int) -> Case:
     """x @ w, which PyTorch gives to cuBLAS."""
-    with ops.graph("gemm") as g:
-        x = g.input("x", "f32", "m", k)
-        y: Any = ops.linear(x, g.param("w", "f32", k, n))
-        g.output("y", y)
+
+    def graph(most: int) -> Graph:
+        with ops.graph("gemm") as g:
+            x = g.input("x", "f32", g.symbol("m", high=most), k)
+            y: Any = ops.linear(x, g.param("w", "f32", k, n))
+            g.output("y", y)
+        return g.build()
 
     def others(torch: Any, x: Mapping[str, Any], weights: Mapping[str, NDArray]) -> dict[str, Call]:
         w = torch.from_numpy(weights["w"]).to(x["x"]).t().contiguous()  # as torch.nn.Linear has it
@@ -68,18 +77,23 @@ def gemm(m: int, k: int, n: int) -> Case:
 
     limit = "copy" if m <= 16 else "matrix"
     dtypes = ("float16", "bfloat16", "float32")
-    return Case(f"gemm {m} x {k} x {n}", g.build(), {"m": m}, others, limit, dtypes)
+    name = f"gemm {m} x {k} x {n}"
+    return Case(name, graph(65536), graph(SMALL), {"m": m}, others, limit, dtypes)
 
 
 def attention(batch: int, heads: int, length: int, size: int, *, queries: int = 0) -> Case:
     """Causal attention, or that of a few queries behind a cache."""
-    with ops.graph("attention") as g:
-        first = "s" if queries else "t"
-        q = g.input("q", "f32", "batch", first, heads * size)
-        k, v = (g.input(n, "f32", "batch", "t", heads * size) for n in "kv")
-        given = (q, k, v) if queries else (q, k, v, causal())
-        y: Any = ops.attention(*given, heads=heads, kv_heads=heads, scale=rsqrt(size))
-        g.output("y", y)
+
+    def graph(most: int) -> Graph:
+        with ops.graph("attention") as g:
+            b, t = g.symbol("batch", high=max(batch, 2)), g.symbol("t", high=most)
+            s = g.symbol("s", high=max(queries, 2)) if queries else t
+            q = g.input("q", "f32", b, s, heads * size)
+            k, v = (g.input(n, "f32", b, t, heads * size) for n in "kv")
+            given = (q, k, v) if queries else (q, k, v, causal())
+            y: Any = ops.attention(*given, heads=heads, kv_heads=heads, scale=rsqrt(size))
+            g.output("y", y)
+        return g.build()
 
     def others(torch: Any, x: Mapping[str, Any], weights: Mapping[str, NDArray]) -> dict[str, Call]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -97,7 +111,8 @@ def attention(batch: int, heads: int, length: int, size: int, *, queries: int = 
 
     sizes = {"batch": batch, "t": length} | ({"s": queries} if queries else {})
     name = f"attention {batch} x {heads} x {queries or length} x {length} x {size}"
-    return Case(name, g.build(), sizes, others, "copy" if queries else "matrix")
+    limit = "copy" if queries else "matrix"
+    return Case(name, graph(65536), graph(2 * SMALL if queries else SMALL), sizes, others, limit)
 
 
 _BERT = """
@@ -108,7 +123,7 @@ heads: {heads}
 ffn: {ffn}
 activation: gelu
 norm: {{kind: layer_norm, placement: post, eps: 1e-12}}
-symbols: {{batch: {{max: 64}}, seq: {{max: 4096}}}}
+symbols: {{batch: {{max: {batch}}}, seq: {{max: {seq}}}}}
 """
 _LLAMA = """
 kind: decoder
@@ -123,14 +138,15 @@ bias: false
 norm: {{kind: rms_norm, placement: pre}}
 positions: {{kind: rotary}}
 mask: causal
-symbols: {{batch: {{max: 64}}, seq: {{max: 4096}}}}
+symbols: {{batch: {{max: {batch}}}, seq: {{max: {seq}}}}}
 """
 
 
 def layer(kind: str, batch: int, length: int, **sizes: int) -> Case:
     """A layer of a model, beside PyTorch's compiler on the same graph as straight code."""
-    text = (_BERT if kind == "bert" else _LLAMA).format(**sizes)
-    model = read_model(f"{kind}.yaml", text)
+    text = _BERT if kind == "bert" else _LLAMA
+    model = read_model(f"{kind}.yaml", text.format(batch=64, seq=4096, **sizes))
+    small = read_model(f"{kind}.yaml", text.format(batch=2, seq=SMALL, **sizes))
     at = {"batch": batch, "seq": length}
     code = to_torch(at_sizes(model.graph, at))
 
@@ -146,7 +162,8 @@ def layer(kind: str, batch: int, length: int, **sizes: int) -> Case:
         }
 
     weights = {p.value.name: model.weights[p.value.name] for p in model.graph.params}
-    return Case(f"{kind} layer {batch} x {length}", model.graph, at, others, weights=weights)
+    name = f"{kind} layer {batch} x {length}"
+    return Case(name, model.graph, small.graph, at, others, weights=weights)
 
 
 def cases(tiny: bool) -> list[Case]:
