@@ -20,7 +20,7 @@ import numpy as np
 from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tuning import Tuned, Tuning
 from tfgraph.errors import TfgraphError, nearest
-from tfgraph.ir import Constraint, Dim, Graph, Node, Value
+from tfgraph.ir import Constraint, Dim, DType, Graph, Node, Value
 from tfgraph.ir.points import settle
 from tfgraph.ops.generators import generator
 from tfgraph.ops.indices import Range, index_ranges
@@ -172,6 +172,12 @@ WITNESSES = {
 
 _REGISTERED: dict[str, Callable[[], Backend]] = {}
 # What others call them; by its letters "gpu" is nearest to "cpu".
+FLOATS: Mapping[str, tuple[DType, ...]] = {
+    **dict.fromkeys(("cpu", "opencl", "metal", "webgpu"), (DType.float32,)),
+    "cuda": (DType.float32, DType.float16, DType.bfloat16),
+}
+"""The float types that the kernels of a built-in target take; NumPy takes all."""
+
 _MEANT = {
     "gpu": "cuda",
     "nvidia": "cuda",

@@ -34,8 +34,7 @@ class Case:
     """A graph at sizes of its symbols, in some dtypes, and what it is measured beside.
 
     `small` is the same graph for sizes at which the reference takes seconds: it is verified.
-    `limit`: what bounds it, "matrix" or "copy". `read` are the bytes of weights and inputs of a
-    case that is bound by them, in numbers.
+    `limit`: what bounds it, "matrix" or "copy".
     """
 
     name: str

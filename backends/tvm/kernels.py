@@ -80,7 +80,7 @@ class NormShape:
 
 
 class Kernels(ABC):
-    """The kernels of one target, of the float types that `lower.FLOATS` has for it. Shapes are
+    """The kernels of one target, of the float types that `base.FLOATS` has for it. Shapes are
     numbers and names of symbols; equal names are equal."""
 
     target: str

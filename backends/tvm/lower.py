@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from tvm import ir, relax, tirx
 
-from tfgraph.backends.base import CompiledWeight
-from tfgraph.backends.tvm.generic import FLOATS, SUPPORTED, symbols_of
+from tfgraph.backends.base import FLOATS, CompiledWeight
+from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
 from tfgraph.backends.tvm.weights import source_names, weight_array

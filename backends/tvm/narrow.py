@@ -1,6 +1,6 @@
 """Floats of 16 bits: kernels read them as float32, compute so, and round once where they store.
 
-That is what the IR means by an op: see `tfgraph.ops.define`. May import: tvm.
+That is what the IR means by an op: see `tfgraph.ops.define`. May import: tvm, ops.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from typing import Any
 
 from tvm import tirx
 
+from tfgraph.ops import widen
+
 Expr = Any
 
-NARROW = frozenset({"float16", "bfloat16"})
+NARROW = frozenset(dtype.value for dtype in widen.NARROW)
 """The floats in which nothing is computed, by their names in TVM."""
 
 

@@ -68,17 +68,12 @@ def _check_settings(model: Model) -> None:
             parse_archs(model.arch)
 
 
-_FLOATS = {
-    **dict.fromkeys(("cpu", "opencl", "metal", "webgpu"), ("float32",)),
-    "cuda": ("float32", "float16", "bfloat16"),
-}
-
-
 def check_dtype(model: Model, target: str, dtype: str | None = None) -> None:
     """Raise TfgraphError for an unknown `dtype`, the option, and where the target has no kernels
     for it or, without, for that of the file, at its place; a graph by its nodes has no such key,
     and an error at the first node."""
     from tfgraph.api.dtype import check_dtype as check_name
+    from tfgraph.backends.base import FLOATS
 
     where = None if dtype is not None else model.locations.get("dtype")
     if dtype is not None:
@@ -87,8 +82,8 @@ def check_dtype(model: Model, target: str, dtype: str | None = None) -> None:
         kind = model.dtype.value
     else:
         return
-    floats = _FLOATS.get(target)
-    if floats is not None and kind not in floats:
+    floats = [floats.value for floats in FLOATS.get(target, ())]
+    if floats and kind not in floats:
         raise TfgraphError(
             f"dtype: {kind} does not run on {target}",
             where,

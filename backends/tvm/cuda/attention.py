@@ -26,7 +26,6 @@ from tfgraph.backends.tvm.cuda.attention_mask import Masks, Pair
 from tfgraph.backends.tvm.cuda.kernel import (
     LOWEST,
     Dim,
-    SharedTile,
     barrier,
     both,
     branch,
@@ -194,9 +193,9 @@ class _Work:
         self.first_key, self.end_key = let("first_key", first), let("end_key", end)
 
         remark("Rows of tiles have an odd pitch: the entries of a column lie in different banks.")
-        self.q_tile = SharedTile("q_tile", tiles.rows, shape.width | 1)
-        self.kv_tile = SharedTile("kv_tile", tiles.columns, tiles.widest | 1)  # keys, then values
-        self.weights = SharedTile("weights", tiles.rows, tiles.columns + 1)
+        self.q_tile = shared("q_tile", (tiles.rows, shape.width | 1))
+        self.kv_tile = shared("kv_tile", (tiles.columns, tiles.widest | 1))  # keys, then values
+        self.weights = shared("weights", (tiles.rows, tiles.columns + 1))
         self.key_allowed = shared("key_allowed", (tiles.columns,), "int32")
         per_row = (tiles.rows_per_thread,)
         self.largest = local("largest", per_row)
@@ -212,7 +211,7 @@ class _Work:
         with self._items("row", self.tiles.rows, self.shape.width) as (row, e):
             query = let("query", self.row0 + row)
             value = guarded(query < self.queries, load(q, self.b, query, column0 + e), f32(0))
-            self.q_tile.set(row, e, value)
+            store(self.q_tile, [row, e], value)
         remark("So far, by row: the largest score, the sum of weights, that of weighted values.")
         with self._rows() as (r, _):
             store(self.largest, [r], f32(LOWEST))
@@ -240,7 +239,8 @@ class _Work:
         column0 = let(f"{source.name}_column", offset + self.kv_head * width)
         with self._items("key", self.tiles.columns, width) as (key, e):
             value = load(source, self.b, key0 + key, column0 + e)
-            self.kv_tile.set(key, e, guarded(self.key_allowed[key] != 0, value, f32(0)))
+            value = guarded(self.key_allowed[key] != 0, value, f32(0))
+            store(self.kv_tile, [key, e], value)
 
     def update_weights(self, key0: Any, scaled: Callable[[Any], Any]) -> None:
         """Scores of the tile; weights exp(score - largest); the state moved to the new largest.
@@ -274,7 +274,7 @@ class _Work:
                 weight = self.scores[r, c]
                 if masked is not None:
                     weight = pick(self.allowed[c] != 0, weight, masked)
-                self.weights.set(row, key, weight)
+                store(self.weights, [row, key], weight)
             reduce_lanes(total, 0, lambda a, b: a + b, LANES)
             remark("What was added up so far is relative to the old largest score.")
             shrink = let("shrink", tirx.exp(self.largest[r] - largest[0]))

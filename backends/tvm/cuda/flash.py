@@ -1,7 +1,8 @@
 """Flash attention on tensor cores: what a block does with a tile of rows and a run of keys.
 
 The keys and the values of a tile have a place each in shared memory: while one is used, the other
-is under way. May import: tvm, flash_tile, flash_warp, attention_mask.
+is under way. May import: tvm, flash_tile, flash_warp, slices,
+attention_mask.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     store,
     when,
 )
+from tfgraph.backends.tvm.cuda.slices import copy_chunk
 
 
 def flash(task: Task) -> Warp:
@@ -193,13 +195,9 @@ class _Block:
             row, chunk = split(thread, load, per_row, threads, (name, "chunk"))
             d = let("d", chunk * CHUNK)
             left = width - d
-            if aligned:
-                copy, taken = "cp_async_16", tirx.Select(both(allowed(row), left > 0), 16, 0)
-            else:
-                some = tirx.max(tirx.min(left, CHUNK), 0) * 2
-                copy, taken = "copy_16_16", tirx.Select(allowed(row), some, 0)
             to_at = address(self.memory, to + row * pitch(width) + d)
-            call(copy, to_at, at(row, d), taken.astype("int32"))
+            dtype = self.shape.dtype
+            copy_chunk(to_at, at(row, d), allowed(row), left, dtype, aligned=aligned)
 
     def _flag_keys(self, step: Any) -> None:
         """Which keys of a tile masks that ask the key alone allow: flags for two tiles."""

@@ -17,14 +17,17 @@ from tfgraph.backends.tvm.cuda.kernel import (
     WARP_SIZE,
     address,
     barrier,
+    both,
     call,
     f32,
     let,
+    load,
     local,
     loop,
     pick,
     remark,
     store,
+    when,
 )
 from tfgraph.backends.tvm.cuda.slices import Operand, Slices, Tile
 
@@ -67,6 +70,26 @@ def gemm_tile(
         slices.fetch(let("ahead", step + (tile.stages - 1)), steps, firsts)
         sums.add(step)
     sums.write(firsts, write)
+
+
+def write_sums(
+    out: Any,
+    where: Sequence[Any],
+    sums: Sequence[Any],
+    epilogue: Callable[[Any, Any, Any], Any] = lambda value, row, column: value,
+) -> None:
+    """out[*where] and, of two sums, the next of its row; what lies outside is left out.
+    `epilogue(sum, row, column)` makes the results."""
+    *_, m, n = out.shape
+    *entry, row, column = where
+    if len(sums) == 2 and isinstance(n, tirx.IntImm) and int(n) % 2 == 0:
+        with when(both(row < m, column < n)):
+            values = [epilogue(value, row, column + i) for i, value in enumerate(sums)]
+            call(f"store_pair_{SHORT[str(out.dtype)]}", address(out, *where), *values)
+        return
+    for i, value in enumerate(sums):
+        with when(both(row < m, column + i < n)):
+            store(out, [*entry, row, column + i], epilogue(value, row, column + i))
 
 
 class Sums(ABC):
@@ -132,8 +155,8 @@ class TensorSums(Sums):
                         at = b_at + d * (self.depth * right_pitch) + j * (2 * self.COLUMNS)
                     else:
                         at = b_at + j * (2 * self.COLUMNS * right_pitch) + d * self.depth
-                    load = "ldmatrix_x4_trans" if self.by_depth else "ldmatrix_x4"
-                    call(load, address(self.b, j * 4), address(data, at))
+                    read = "ldmatrix_x4_trans" if self.by_depth else "ldmatrix_x4"
+                    call(read, address(self.b, j * 4), address(data, at))
             if self.dtype == "float32":
                 for fragment, count in ((self.a, self.down * 4), (self.b, self.across * 2)):
                     with loop("i", count, unroll=True) as i:
@@ -200,19 +223,19 @@ class PlainSums(Sums):
         """Sixteen bytes of the depth at a time, from registers."""
         left, right = self.slices.place(step)
         data, chunk, (pitch, right_pitch) = self.slices.data, self.slices.chunk, self.slices.pitches
-        load = f"load_16_{SHORT[self.dtype]}"
-        with loop("d", self.tile.depth // chunk, unroll=self.tile.depth // chunk <= 4 or None) as d:
+        load_16 = f"load_16_{SHORT[self.dtype]}"
+        with loop("d", self.tile.depth // chunk, unroll=True) as d:
             with loop("i", self.down, unroll=True) as i:
                 at = left + (self.row + i * self.DOWN) * pitch + d * chunk
-                call(load, address(self.a, i * chunk), address(data, at))
+                call(load_16, address(self.a, i * chunk), address(data, at))
             with loop("j", self.across, unroll=True) as j:
                 if self.by_depth:
                     with loop("e", chunk, unroll=True) as e:
                         at = right + (d * chunk + e) * right_pitch + self.column + j * self.ACROSS
-                        store(self.b, [j * chunk + e], data[at].astype("float32"))
+                        store(self.b, [j * chunk + e], load(data, at))
                 else:
                     at = right + (self.column + j * self.ACROSS) * right_pitch + d * chunk
-                    call(load, address(self.b, j * chunk), address(data, at))
+                    call(load_16, address(self.b, j * chunk), address(data, at))
             with (
                 loop("e", chunk, unroll=True) as e,
                 loop("i", self.down, unroll=True) as i,

@@ -171,25 +171,6 @@ def workspace(name: str, shape: Sequence[Any], dtype: str = "float32") -> Any:
     return _named(name, T.alloc_buffer(tuple(shape), dtype, scope="global"))
 
 
-class SharedTile:
-    """A matrix in shared memory whose rows start `pitch` floats apart.
-
-    It is declared as one flat array: TVM would compact away the columns that only pad a row, and
-    with them the freedom from bank conflicts that they buy.
-    """
-
-    def __init__(self, name: str, rows: int, pitch: int) -> None:
-        self.pitch = pitch
-        self._data = shared(name, (rows * pitch,))
-
-    def __getitem__(self, at: tuple[Any, Any]) -> Any:
-        return self._data[at[0] * self.pitch + at[1]]
-
-    def set(self, row: Any, column: Any, value: Any) -> None:
-        """self[row, column] = value."""
-        store(self._data, [row * self.pitch + column], value)
-
-
 def local(name: str, shape: Sequence[int], dtype: str = "float32") -> Any:
     """An array of one thread; registers once the loops over it are unrolled."""
     return _named(name, T.alloc_buffer(tuple(shape), dtype, scope="local"))

@@ -7,14 +7,14 @@ The weight is stored by columns, [out_features, pitch]. May import: tvm.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from tvm import tirx
 
 from tfgraph.backends.tvm.cuda.activations import activation as activate
-from tfgraph.backends.tvm.cuda.gemm_tile import SHORT, gemm_tile
+from tfgraph.backends.tvm.cuda.gemm_tile import SHORT, gemm_tile, write_sums
 from tfgraph.backends.tvm.cuda.kernel import (
     WARP_SIZE,
     Dim,
@@ -26,6 +26,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     guarded,
     kernel,
     let,
+    load,
     local,
     loop,
     product,
@@ -34,7 +35,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     store,
     when,
 )
-from tfgraph.backends.tvm.cuda.slices import Operand, Tile
+from tfgraph.backends.tvm.cuda.slices import Operand, Tile, chunk_of
 
 FEW = 4
 """Rows that one warp takes at once, where there are no more."""
@@ -60,7 +61,7 @@ def tiles_for(dtype: str) -> tuple[tuple[int | None, Tile], ...]:
 
 def linear_pitch(in_features: int, dtype: str) -> int:
     """From column to column of a weight as `linear` reads it: a multiple of 16 bytes."""
-    chunk = 4 if dtype == "float32" else 8
+    chunk = chunk_of(dtype)
     return -(-in_features // chunk) * chunk
 
 
@@ -94,12 +95,11 @@ def linear(
 
         def epilogue(value: Any, row: Any, column: Any) -> Any:
             if bias_in is not None:
-                value = let("y", value + bias_in[column].astype("float32"))
+                value = let("y", value + load(bias_in, column))
             if activation is not None:
                 value = activate(activation, value)
             if gate_in is not None:
-                gated = flat(gate_in, (m, out_features))[row, column]
-                value = value * gated.astype("float32")
+                value = value * load(flat(gate_in, (m, out_features)), row, column)
             return value
 
         def few_rows() -> None:
@@ -114,8 +114,7 @@ def linear(
                     with loop("row", FEW, unroll=True) as row:
                         reduce_lanes(sums, row, lambda a, b: a + b, WARP_SIZE)
                     with loop("row", FEW, unroll=True) as row, when(both(lane == row, row < m)):
-                        y = epilogue(sums[row], row, column)
-                        store(out, [row, column], y.astype(dtype))
+                        store(out, [row, column], epilogue(sums[row], row, column))
 
         def tiled(tile: Tile) -> None:
             blocks = (tirx.ceildiv(m, tile.rows), -(-out_features // tile.columns))
@@ -126,7 +125,7 @@ def linear(
                     tile,
                     Operand(lambda row, d: address(x, row, d), m, aligned),
                     Operand(lambda column, d: address(weight, column, d), out_features, True),
-                    lambda row, column, sums: write(out, (row, column), sums, epilogue),
+                    lambda row, column, sums: write_sums(out, (row, column), sums, epilogue),
                     depth=in_features,
                     origin=(row_block * tile.rows, column_block * tile.columns),
                     thread=thread,
@@ -144,30 +143,11 @@ def linear(
     return k.function
 
 
-def write(
-    out: Any, where: Sequence[Any], sums: Sequence[Any], epilogue: Callable[[Any, Any, Any], Any]
-) -> None:
-    """out[*where] and, of two sums, the next of its row; what lies outside is left out.
-    `epilogue(sum, row, column)` makes the results."""
-    *_, m, n = out.shape
-    *entry, row, column = where
-    dtype = str(out.dtype)
-    if len(sums) == 2 and isinstance(n, tirx.IntImm) and int(n) % 2 == 0:
-        with when(both(row < m, column < n)):
-            values = [epilogue(value, row, column + i) for i, value in enumerate(sums)]
-            call(f"store_pair_{SHORT[dtype]}", address(out, *where), *values)
-        return
-    for i, value in enumerate(sums):
-        with when(both(row < m, column + i < n)):
-            result = epilogue(value, row, column + i).astype(dtype)
-            store(out, [*entry, row, column + i], result)
-
-
 def _dots(x: Any, weight: Any, column: Any, lane: Any, sizes: tuple[Any, int]) -> Any:
     """A lane's share of the products of `FEW` rows of x with one column."""
     m, depth = sizes
-    load = f"load_16_{SHORT[str(weight.dtype)]}"
-    chunk = 4 if str(weight.dtype) == "float32" else 8
+    dtype = str(weight.dtype)
+    load_16, chunk = f"load_16_{SHORT[dtype]}", chunk_of(dtype)
     sums, weights = local("sums", (FEW,)), local("weights", (chunk,))
     factors = local("factors", (chunk,))
     with loop("row", FEW, unroll=True) as row:
@@ -175,14 +155,13 @@ def _dots(x: Any, weight: Any, column: Any, lane: Any, sizes: tuple[Any, int]) -
     with loop("step", -(-depth // (chunk * WARP_SIZE))) as step:
         d = let("d", (step * WARP_SIZE + lane) * chunk)
         with when(d < depth):
-            call(load, address(weights, 0), address(weight, column, d))
+            call(load_16, address(weights, 0), address(weight, column, d))
             with loop("row", FEW, unroll=True) as row, when(row < m):
                 if depth % chunk == 0:
-                    call(load, address(factors, 0), address(x, row, d))
+                    call(load_16, address(factors, 0), address(x, row, d))
                 else:
                     with loop("e", chunk, unroll=True) as e:
-                        factor = x[row, d + e].astype("float32")
-                        store(factors, [e], guarded(d + e < depth, factor, f32(0)))
+                        store(factors, [e], guarded(d + e < depth, load(x, row, d + e), f32(0)))
                 with loop("e", chunk, unroll=True) as e:
                     store(sums, [row], sums[row] + factors[e] * weights[e])
     return sums

@@ -7,10 +7,9 @@ from typing import Any
 
 from tvm import tirx
 
-from tfgraph.backends.tvm.cuda.gemm_tile import gemm_tile
+from tfgraph.backends.tvm.cuda.gemm_tile import gemm_tile, write_sums
 from tfgraph.backends.tvm.cuda.kernel import Dim, Kernel, address, flat, kernel, let, product
-from tfgraph.backends.tvm.cuda.linear import write
-from tfgraph.backends.tvm.cuda.slices import COPY_BYTES, Operand, Tile
+from tfgraph.backends.tvm.cuda.slices import Operand, Tile, chunk_of
 
 TENSOR_TILE = Tile(64, 64, depth=64, warp_rows=32, warp_columns=32)
 PLAIN_TILE = Tile(64, 64, depth=16, warp_rows=32, warp_columns=32)
@@ -38,7 +37,7 @@ def matmul(
     """
     plain = skip_zeros or dtype == "float32"
     tile = PLAIN_TILE if plain else TENSOR_TILE
-    chunk = COPY_BYTES // (4 if dtype == "float32" else 2)
+    chunk = chunk_of(dtype)
     with kernel(name) as k:
         axes = _broadcast(a_batch, b_batch)
         batch, a_dims, b_dims = k.dims(axes), k.dims(a_batch), k.dims(b_batch)
@@ -66,9 +65,7 @@ def matmul(
                 tile,
                 Operand(lambda row, d: address(a, a_entry, row, d), m, a_aligned),
                 Operand(b_at, n, b_aligned, by_depth=not transpose_b),
-                lambda row, column, sums: write(
-                    out, (entry, row, column), sums, lambda value, _row, _column: value
-                ),
+                lambda row, column, sums: write_sums(out, (entry, row, column), sums),
                 depth=depth,
                 origin=(tirx.truncmod(block, row_blocks) * tile.rows, column_block * tile.columns),
                 thread=thread,

@@ -7,10 +7,12 @@ the next are copied while one is multiplied. May import: tvm.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
+from tvm.runtime import DataType
 
 from tfgraph.backends.tvm.cuda.kernel import (
     WARP_SIZE,
@@ -25,6 +27,25 @@ from tfgraph.backends.tvm.cuda.kernel import (
 
 COPY_BYTES = 16
 """What a thread copies at once."""
+
+
+def chunk_of(dtype: str) -> int:
+    """How many numbers a thread copies at once."""
+    return COPY_BYTES // int(DataType(dtype).itemsize)
+
+
+def copy_chunk(to: Any, source: Any, inside: Any, left: Any, dtype: str, *, aligned: bool) -> None:
+    """Ask for 16 bytes: of the run at `source` `left` numbers are left, and none unless `inside`.
+    What is missing is zeros. `aligned`: runs start and end at multiples of 16 bytes; else each
+    number is copied by itself, at once."""
+    chunk = chunk_of(dtype)
+    if aligned:
+        taken = tirx.Select(both(inside, left > 0), COPY_BYTES, 0)
+        call("cp_async_16", to, source, taken)
+        return
+    size = COPY_BYTES // chunk
+    some = tirx.max(tirx.min(left, chunk), 0).astype("int32") * size
+    call(f"copy_16_{8 * size}", to, source, tirx.Select(inside, some, 0))
 
 
 @dataclass(frozen=True)
@@ -67,7 +88,7 @@ class Slices:
         self, tile: Tile, operands: tuple[Operand, Operand], depth: Any, thread: Any, dtype: str
     ) -> None:
         self._tile, self._operands, self._depth, self._thread = tile, operands, depth, thread
-        self.chunk = COPY_BYTES // (2 if dtype in ("float16", "bfloat16") else 4)
+        self.chunk, self._dtype = chunk_of(dtype), dtype
         self.pitches = [
             self._pitch(operand, count)
             for operand, count in zip(operands, (tile.rows, tile.columns), strict=True)
@@ -118,19 +139,9 @@ class Slices:
             inside, left = row < operand.rows, self._depth - d
             if operand.by_depth:
                 inside, left = d < self._depth, operand.rows - row
-            if operand.aligned:
-                copy, count_ = "cp_async_16", tirx.Select(both(inside, left > 0), COPY_BYTES, 0)
-            else:
-                size = COPY_BYTES // chunk
-                some = tirx.max(tirx.min(left, chunk), 0).astype("int32") * size
-                copy, count_ = f"copy_16_{8 * size}", tirx.Select(inside, some, 0)
-            arguments = (
-                address(self.data, place + run * pitch + along),
-                operand.at(row, d),
-                count_,
-            )
-            if copies % threads:
-                with when(run < runs):
-                    call(copy, *arguments)
-            else:
-                call(copy, *arguments)
+            to = address(self.data, place + run * pitch + along)
+            with ExitStack() as stack:
+                if copies % threads:
+                    stack.enter_context(when(run < runs))
+                source = operand.at(row, d)
+                copy_chunk(to, source, inside, left, self._dtype, aligned=operand.aligned)

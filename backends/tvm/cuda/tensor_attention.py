@@ -19,19 +19,16 @@ from tfgraph.backends.tvm.cuda.attention_mask import Masks
 from tfgraph.backends.tvm.cuda.flash import flash
 from tfgraph.backends.tvm.cuda.flash_tile import Problem, Task, Tile
 from tfgraph.backends.tvm.cuda.flash_warp import Put
+from tfgraph.backends.tvm.cuda.gemm_tile import write_sums
 from tfgraph.backends.tvm.cuda.kernel import (
     Dim,
     Kernel,
-    address,
-    call,
     f32,
     flat,
     kernel,
     let,
     pick,
     remark,
-    store,
-    when,
 )
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError
@@ -113,15 +110,7 @@ def _launch(built: Kernel, problem: Problem, tile: Tile) -> None:
             at = let("at", problem.result_row(heads, row))
 
             def put(column: Any, first: Any, second: Any) -> None:
-                values = first * inverse, second * inverse
-                if width % 2 == 0:
-                    with when(column < width):
-                        to = address(result, at, column)
-                        call(f"store_pair_{problem.short}", to, *values)
-                    return
-                for e, value in enumerate(values):
-                    with when(column + e < width):
-                        store(result, [at, column + e], value)
+                write_sums(result, (at, column), (first * inverse, second * inverse))
 
             return put
 

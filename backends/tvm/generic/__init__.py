@@ -18,7 +18,7 @@ from tfgraph.backends.tvm.generic.loops import CpuLoops, CudaLoops
 if TYPE_CHECKING:
     from tfgraph.ir import Node
 
-__all__ = ["FLOATS", "SUPPORTED", "cpu_kernel", "cuda_kernel", "symbols_of"]
+__all__ = ["SUPPORTED", "cpu_kernel", "cuda_kernel", "symbols_of"]
 
 _EMITTER_MODULES = (
     elementwise,
@@ -27,9 +27,6 @@ _EMITTER_MODULES = (
     reduction,
     rotary,
 )  # importing them registers emitters
-
-FLOATS = {"cpu": CpuLoops.floats, "cuda": CudaLoops.floats}
-"""The float types of the arrays that the kernels of a target take."""
 
 SUPPORTED = frozenset(EMITTERS)
 """The ops that have a generic kernel."""

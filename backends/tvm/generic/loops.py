@@ -1,7 +1,7 @@
 """How the elements of a result are dealt out: in loops over tasks on a CPU, to threads on a GPU.
 
 A generic kernel says what happens at one index; these say in which order. May import: tvm,
-tfgraph.backends.tvm.cpu (its expressions), ir.
+backends.base, tfgraph.backends.tvm.cpu (its expressions), ir.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from tfgraph.backends.base import FLOATS
 from tfgraph.backends.tvm.cpu import vector_math
 from tfgraph.ir import DType
 
@@ -44,7 +45,7 @@ class Loops(ABC):
     """Whether loops are bound to threads of a GPU."""
     functions: ClassVar[dict[str, Callable[[Expr], Expr]]]
     """exp, log, sin, ...: float32 functions by the names of ops."""
-    floats: ClassVar[tuple[DType, ...]] = (DType.float32,)
+    floats: ClassVar[tuple[DType, ...]]
     """The float types that arrays may have."""
 
     @abstractmethod
@@ -81,6 +82,7 @@ class CpuLoops(Loops):
     """
 
     scope, lanes, scheduled = "global", 16, False
+    floats = FLOATS["cpu"]
     functions: ClassVar[dict[str, Callable[[Expr], Expr]]] = {
         "exp": vector_math.exp,
         "log": vector_math.log,
@@ -146,7 +148,7 @@ class CudaLoops(Loops):
     """A thread an index, in a flat grid."""
 
     scope, lanes, scheduled = "local", 1, True
-    floats: ClassVar[tuple[DType, ...]] = (DType.float32, DType.float16, DType.bfloat16)
+    floats = FLOATS["cuda"]
     functions: ClassVar[dict[str, Callable[[Expr], Expr]]] = {
         name: getattr(T, name)
         for name in ("exp", "log", "tanh", "erf", "sin", "cos", "sqrt", "floor")
