@@ -15,7 +15,7 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from tfgraph.backends.base import FLOATS, CompiledWeight
-from tfgraph.backends.tvm.generic import SUPPORTED, symbols_of
+from tfgraph.backends.tvm.generic import SUPPORTED, kernel_key, symbols_of
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
 from tfgraph.backends.tvm.weights import source_names, weight_array
@@ -29,7 +29,6 @@ from tfgraph.ir import (
     Output,
     TensorType,
     Value,
-    map_operand,
     product,
 )
 from tfgraph.ops import expand
@@ -251,11 +250,7 @@ class Lowering:
 
     def emit_generic(self, node: Node) -> None:
         """Emit a core op through its generic kernel."""
-        # Nodes of one key have one kernel: names of values take no part in it.
-        types = tuple(v.type for v in (*node.inputs, *node.outputs))
-        shapes = tuple(str(map_operand(o, lambda v: Value("", v.type))) for o in node.operands)
-        key = (node.op, types, shapes, tuple(node.attrs.items()))
-        kernel = self.kernel(key, lambda: self.kernels.generic(node), node.op)
+        kernel = self.kernel(kernel_key(node), lambda: self.kernels.generic(node), node.op)
         arguments = [self.value(v) for v in node.inputs]
         arguments += [self.symbols[name] for name in symbols_of(node)]
         results = self.call(kernel, arguments, [v.type for v in node.outputs])

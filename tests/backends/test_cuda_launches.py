@@ -40,12 +40,7 @@ def computing(graph: Graph) -> list[str]:
 @pytest.mark.parametrize("name", sorted(p.stem for p in EXAMPLES.glob("*.yaml")))
 def test_launches_are_the_nodes_that_compute(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "find_toolkit", lambda: None)
-    try:
-        model = read_model(EXAMPLES / f"{name}.yaml")
-    except Exception as cause:  # minilm.yaml names a file that is fetched
-        if "minilm" not in name:
-            raise
-        pytest.skip(f"{name}: {cause}")
+    model = read_model(EXAMPLES / f"{name}.yaml")
     made, passes = CudaBackend(), model.passes or DEFAULT_PIPELINE
     graph = fuse(model.graph, TARGET, passes).compiled
     functions = {n: fuse(g, TARGET, passes).compiled for n, g in model.functions.items()}

@@ -84,6 +84,8 @@ STATES = """
 import sys
 import numpy as np
 import tfgraph
+from helpers.cuda_artifacts import ROUNDINGS
+from helpers.tolerance import assert_close
 path, model = sys.argv[1:]
 ids = np.random.default_rng(2).integers(0, 30, (2, 70))[:, :40]
 ends = []
@@ -96,7 +98,7 @@ for run in (tfgraph.load(path), tfgraph.compile(model, "numpy")):
     state.reorder([1, 1])
     ends.append([state.feed(ids[:, 35:]), other.feed(ids[:, 30:])])
 for a, b in zip(*ends):
-    np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
+    assert_close(a, b, length=ROUNDINGS)
 """
 
 
@@ -214,6 +216,8 @@ STATE_ARRAYS = """
 import sys
 import numpy as np
 import tfgraph
+from helpers.cuda_artifacts import ROUNDINGS
+from helpers.tolerance import assert_close
 import tvm_ffi
 from tfgraph.errors import TfgraphError
 from tfgraph.runtime.cuda.array import CudaArray, upload
@@ -229,8 +233,8 @@ got = gpu(**copied, dims={"end": 5})
 there = {name: CudaArray(upload(a, tvm_ffi.device("cuda", 0))) for name, a in inputs.items()}
 on_gpu = gpu(**there, dims={"end": 5})
 for name in want:
-    np.testing.assert_allclose(got[name], want[name], rtol=0, atol=1e-5)
-    np.testing.assert_allclose(on_gpu[name].numpy(), want[name], rtol=0, atol=1e-5)
+    assert_close(got[name], want[name], length=ROUNDINGS)
+    assert_close(on_gpu[name].numpy(), want[name], length=ROUNDINGS)
 for name in states:
     assert got[name] is copied[name]
     assert on_gpu[name] is there[name]

@@ -22,6 +22,8 @@ MODELS = {
     "encoder-decoder": _BASE.replace("seq: {", "target: {max: 40, example: 5}, seq: {")
     + "kind: encoder-decoder\nhead: lm\nmask: padding\npositions: sinusoidal\n",
 }
+ROUNDINGS = 7 * 32 + 40
+"""Of these models in a row: seven sums along the width, at most, and one over the keys."""
 BUILD = """
 import sys
 from pathlib import Path

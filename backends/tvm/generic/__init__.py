@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from tfgraph.backends.tvm.generic import elementwise, masking, movement, reduction, rotary
 from tfgraph.backends.tvm.generic.dims import symbols_of
-from tfgraph.backends.tvm.generic.kernel import EMITTERS, build
+from tfgraph.backends.tvm.generic.kernel import EMITTERS, build, kernel_key
 from tfgraph.backends.tvm.generic.loops import CpuLoops, CudaLoops
 
 if TYPE_CHECKING:
     from tfgraph.ir import Node
 
-__all__ = ["SUPPORTED", "cpu_kernel", "cuda_kernel", "symbols_of"]
+__all__ = ["SUPPORTED", "cpu_kernel", "cuda_kernel", "kernel_key", "symbols_of"]
 
 _EMITTER_MODULES = (
     elementwise,

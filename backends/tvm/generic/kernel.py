@@ -18,7 +18,7 @@ from tfgraph.backends.tvm.generic.dims import symbols_of, to_expr
 from tfgraph.backends.tvm.generic.loops import Loops, i64, product
 from tfgraph.backends.tvm.narrow import computed, rounded, widened
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Dim, DType, Exact, Mask, Node, TensorType, Value
+from tfgraph.ir import Dim, DType, Exact, Mask, Node, TensorType, Value, map_operand
 from tfgraph.ops.floats import held
 
 if TYPE_CHECKING:
@@ -121,6 +121,13 @@ def emitter(*names: str) -> Callable[[Emitter], Emitter]:
         return emit
 
     return register
+
+
+def kernel_key(node: Node) -> tuple[Any, ...]:
+    """Equal for nodes that one kernel computes: names of values take no part in it."""
+    types = tuple(v.type for v in (*node.inputs, *node.outputs))
+    shapes = tuple(str(map_operand(o, lambda v: Value("", v.type))) for o in node.operands)
+    return node.op, types, shapes, tuple(node.attrs.items())
 
 
 def build(node: Node, loops: Loops) -> Any:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgraph.backends.base import CompiledWeight, NDArray, Weights
-from tfgraph.backends.tvm.generic import SUPPORTED, cuda_kernel, symbols_of
+from tfgraph.backends.tvm.generic import SUPPORTED, cuda_kernel, kernel_key, symbols_of
 from tfgraph.backends.tvm.weights import source_names, weight_array
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Graph, Node, Value, map_operand
+from tfgraph.ir import Graph, Node, Value
 from tfgraph.ops import expand
 from tfgraph.ops.evaluate import Unexpandable
 
@@ -115,13 +115,6 @@ def _refusal(node: Node, target: str) -> TfgraphError:
         node.location,
         "--target cpu has other kernels",
     )
-
-
-def kernel_key(node: Node) -> Any:
-    """Equal for nodes that one kernel computes: names of values take no part."""
-    types = tuple(v.type for v in (*node.inputs, *node.outputs))
-    shapes = tuple(str(map_operand(o, lambda v: Value("", v.type))) for o in node.operands)
-    return node.op, types, shapes, tuple(node.attrs.items())
 
 
 def _free(op: str, taken: Mapping[str, Any]) -> str:
