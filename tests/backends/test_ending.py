@@ -32,7 +32,7 @@ def end(code: str, artifact: Path, threads: int) -> subprocess.CompletedProcess[
     )  # fmt: skip
 
 
-# Threads write their tracebacks at once and piece by piece; the hook writes a line of each in one call.
+# Threads write their tracebacks at once and piece by piece; the hook writes one line in one call.
 DAEMONS = """
     def hook(raised, write=os.write):
         said, *hint = str(raised.exc_value).splitlines()

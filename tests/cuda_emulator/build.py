@@ -16,8 +16,9 @@ from cuda_emulator.source import for_host, kernel_names
 _FOLDER = Path(__file__).parent
 _COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
 _COMMON += ("-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-fno-exceptions")
-# Kernels: -O1, so that accesses stand as they are written; no fused multiply-add of its own accord.
-_KERNEL = (*_COMMON, "-O1", "-g", "-w", "-ffp-contract=off", "-fno-math-errno")
+# Kernels: -O1, so that accesses stand as they are written, with lines of code alone (-g1); no fused
+# multiply-add of its own accord.
+_KERNEL = (*_COMMON, "-O1", "-g1", "-w", "-ffp-contract=off", "-fno-math-errno")
 _CHECKED = ("-fsanitize=thread",)
 
 

@@ -22,7 +22,9 @@ from tfgraph.errors import TfgraphError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECONDS = 10.0  # of the CPU, for one input; the code is instrumented, and a machine may be loaded
+# Of the CPU, for one input: the largest graph that a model file may ask for takes ten, and twice
+# that in instrumented code.
+SECONDS = 30.0
 
 
 class TooSlow(BaseException):

@@ -9,6 +9,7 @@ graph, errors.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from math import isfinite, prod
 from typing import TYPE_CHECKING
 
@@ -92,6 +93,7 @@ def check_relation(constraint: Constraint) -> None:
     check_dims((constraint.left, constraint.right))
 
 
+@lru_cache(maxsize=4096)  # a deep model has few sizes, each in thousands of nodes
 def check_dim(value: Dim) -> None:
     """Raise where a size has too many parts, or absurd ones."""
     if any(abs(coefficient) > LARGEST_SIZE for _, coefficient in value.terms):

@@ -22,7 +22,7 @@ MAX_VOCABULARY = 1 << 24
 MAX_POSITIONS = 1 << 24
 MAX_BUCKETS = 4096
 MAX_EXPERTS = 1024
-MAX_EXPERTS_IN_ALL = 1 << 15  # in all layers: each is a part of the graph
+MAX_EXPERTS_IN_ALL = 1 << 13  # in all layers: each is a part of the graph, and takes a millisecond
 SQRT_WIDTH = "sqrt(width)"
 
 Layers = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
