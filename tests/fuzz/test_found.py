@@ -37,3 +37,29 @@ def test_a_constant_of_an_integer_type_is_an_integer(value: str, dtype: str) -> 
     }}"""
     with pytest.raises(TfgraphError, match=f"{value} is not an integer, but {dtype} holds them"):
         parse_graph(text)
+
+
+SUMS = """
+graph g(%x: f32[m,2048], %w: f32[2048,m], %z: f32[m,2048,8]) {
+  %a = sum(%x) {axis=1, keepdims=false} : f32[m]
+  %b = mean(%x) {axis=1, keepdims=false} : f32[m]
+  %c = sum(%z) {axis=1, keepdims=false} : f32[m,8]
+  %d = cumsum(%x) {axis=1} : f32[m,2048]
+  %e = matmul(%x, %w) : f32[m,m]
+  return %a, %b, %c, %d, %e
+}"""
+
+
+@pytest.mark.parametrize("number", [3.5277214, 0.7, -1.1, 1e4 / 3])
+@pytest.mark.parametrize("backend", ["cpu", "onnxruntime"])
+def test_long_sums_of_one_number_are_not_blamed(backend: str, number: float) -> None:
+    """Their roundings are all of one sign."""
+    given = {
+        "x": np.full((4, 2048), number, np.float32),
+        "w": np.ones((2048, 4), np.float32),
+        "z": np.full((4, 2048, 8), number, np.float32),
+    }
+    compared = tfgraph.compare(
+        parse_graph(SUMS), backends=("numpy", backend), dims={"m": 4}, inputs=given
+    )
+    assert compared.ok, str(compared)

@@ -221,7 +221,7 @@ class Dual(Moves):
             last = at == x.data.ndim - 1
             depth = (self.rounding.along if last else self.rounding.across)(n)
             squares = np.square(x.data).sum(axis=at, keepdims=True) * share**2
-            own = self.unit**2 * _summed(depth, squares, y)
+            own = self.unit**2 * _summed(depth, squares, y, _repeats(x.data, at))
             if f == "mean":
                 own = own + np.square(self.unit * SIZE * y) * self.steps("mean")
             return self._made(y, _cast(tangent, y), None)._rounded(own).settled
@@ -236,7 +236,8 @@ class Dual(Moves):
         tangent = None if x.tangent is None else np.cumsum(x.tangent, axis=at + 1)
         count = x.data.shape[at]
         depths = np.arange(1.0, count + 1).reshape((count, *[1] * (x.data.ndim - at - 1)))
-        own = self.unit**2 * _summed(depths, np.cumsum(np.square(x.data), axis=at), y)
+        squares = np.cumsum(np.square(x.data), axis=at)
+        own = self.unit**2 * _summed(depths, squares, y, _repeats(x.data, at))
         return self._made(y, tangent, None)._rounded(own).settled
 
     def matmul(self, other: Dual) -> Dual:
@@ -263,7 +264,10 @@ class Dual(Moves):
                 moved = np.matmul(a.data, cast("NDArray", _lifted(b.tangent, rank)))
                 tangent = moved if tangent is None else tangent + moved
             squares = matmul(np.square(a.data), np.square(b.data))
-            own = self.unit**2 * _summed(depth(a.data.shape[-1]), squares, y)
+            repeats = _repeats(a.data, -1)
+            if repeats.max(initial=1) >= 2:  # else those of b, a sort of a weight, hardly matter
+                repeats = np.minimum(repeats, _repeats(b.data, -2))
+            own = self.unit**2 * _summed(depth(a.data.shape[-1]), squares, y, repeats)
             made = replace(self._made(y, tangent, None), sure=a.sure and b.sure)
             return made._rounded(own)
 
@@ -393,7 +397,20 @@ def _along(x: NDArray, places: NDArray, axis: int, lead: int) -> NDArray:
     return np.take_along_axis(x, np.broadcast_to(places, shape), axis=axis + lead)
 
 
-def _summed(depth: Any, squares: NDArray, total: NDArray) -> NDArray:
+def _summed(depth: Any, squares: NDArray, total: NDArray, repeats: NDArray) -> NDArray:
     """The variance of a sum's roundings in units u, of a tree of that depth over terms of which the
-    squares and the terms themselves sum up to these: h (squares / 6 + total^2 / 9)."""
-    return np.asarray(depth * (squares / 6 + np.square(total) / 9))
+    squares and the terms themselves sum up to these: h (squares / 6 + r total^2 / 9), where equal
+    terms, r of each, are rounded alike: r independent errors of a partial sum are one, r times."""
+    alike = np.minimum(repeats, depth)
+    return np.asarray(depth * (squares / 6 + alike * np.square(total) / 9))
+
+
+def _repeats(terms: NDArray, axis: int) -> NDArray:
+    """How often a term of a line occurs in it, on the average; 0 is added without a rounding."""
+    ranked = np.sort(terms, axis=axis)
+    counts = ranked != 0
+    first = np.ones_like(counts)
+    first.swapaxes(axis, -1)[..., 1:] = np.diff(ranked, axis=axis).swapaxes(axis, -1) != 0
+    distinct = np.sum(counts & first, axis=axis, keepdims=True)
+    repeats = np.sum(counts, axis=axis, keepdims=True) / np.maximum(distinct, 1)
+    return np.asarray(np.maximum(repeats, 1), terms.dtype)
