@@ -34,19 +34,22 @@ from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.errors import TfgraphError
 
 LARGEST_WIDTH = 256
-TILES = (
-    (64, (Tile(128, 64, warp_rows=32, warp_keys=64),)),
-    (128, (Tile(128, 32, warp_rows=32, warp_keys=32),)),
-    (
-        LARGEST_WIDTH,
-        (
-            Tile(128, 64, warp_rows=16, warp_keys=64),
-            Tile(64, 32, warp_rows=16, warp_keys=32),
-            Tile(32, 32, warp_rows=16, warp_keys=32),
-        ),
-    ),
+NARROW = 64, Tile(128, 64, warp_rows=32, warp_keys=64)
+MEDIUM = 128, Tile(128, 32, warp_rows=32, warp_keys=32)
+"""Up to so wide heads, a tile whose warps take 32 rows: each key that they load serves more rows
+than in those of 16."""
+WIDE = (
+    Tile(128, 64, warp_rows=16, warp_keys=64),
+    Tile(64, 64, warp_rows=16, warp_keys=64),
+    Tile(64, 32, warp_rows=16, warp_keys=32),
+    Tile(32, 32, warp_rows=16, warp_keys=32),
 )
-"""Up to so wide heads, tiles, of which the first is taken that shared memory has room for."""
+"""Tiles for other heads, of which the first is taken that shared memory has room for."""
+MOST_TERMS = 2
+"""Masks and biases that leave registers enough for `MEDIUM`."""
+COPIES_ASIDE = 96 * 1024
+"""Blocks have so much shared memory where copies to it do not pass through registers, which are
+then lacking for `MEDIUM`: on all architectures but sm_75."""
 
 
 def attention(
@@ -70,7 +73,7 @@ def attention(
     heads wider than 256.
     """
     plan = plan or MaskPlan()
-    tile = _tile(shape, shared_bytes)
+    tile = _tile(shape, plan, shared_bytes)
     with kernel(name) as built:
         b, s, t = built.dims((batch, queries, keys))
         q = built.buffer("q", (b, s, shape.q_pitch), shape.dtype)
@@ -118,13 +121,17 @@ def _launch(built: Kernel, problem: Problem, tile: Tile) -> None:
         warp.write(begin)
 
 
-def _tile(shape: AttentionShape, shared_bytes: int) -> Tile:
-    """The tile for heads of that shape."""
+def _tile(shape: AttentionShape, plan: MaskPlan, shared_bytes: int) -> Tile:
+    """The tile for heads of that shape: the largest that spills no register and has room."""
     widest = max(shape.width, shape.value_width)
     if widest > LARGEST_WIDTH or shape.heads % shape.kv_heads:
         raise TfgraphError(
             f"the CUDA attention kernel takes heads up to {LARGEST_WIDTH} wide and a multiple of "
             f"the key/value heads, got {shape}"
         )
-    tiles = next(tiles for most, tiles in TILES if widest <= most)
-    return next(tile for tile in tiles if tile.shared_bytes(shape) <= shared_bytes)
+    if widest <= NARROW[0]:
+        return NARROW[1]
+    simple = len(plan.terms) <= MOST_TERMS and shared_bytes >= COPIES_ASIDE
+    if widest <= MEDIUM[0] and simple:
+        return MEDIUM[1]
+    return next(tile for tile in WIDE if tile.shared_bytes(shape) <= shared_bytes)
