@@ -155,6 +155,10 @@ class CompilingBackend(Backend):
         """Why the result can't run on this machine; None if it can."""
         return None
 
+    def device(self) -> str:
+        """What runs the result here besides the CPU, with its driver; "" if nothing does."""
+        return ""
+
 
 _BUILTIN = {
     "numpy": "tfgraph.backends.numpy:NumpyBackend",

@@ -122,7 +122,7 @@ def test_a_proof_is_of_these_two_graphs_alone(
         assert proof.prove_graphs("this", before, turned) == found
 
 
-def test_a_verification_is_against_these_weights_alone(tmp_path: Path) -> None:
+def test_a_verification_is_against_these_weights_on_this_device_alone(tmp_path: Path) -> None:
     """Whatever the artifact holds: it was packed by code that may be wrong."""
     graph = model(1)
     ones = {name: np.ones(8, np.float32) for name in ("scale", "bias")}
@@ -141,6 +141,11 @@ def test_a_verification_is_against_these_weights_alone(tmp_path: Path) -> None:
             for given in weights:
                 found = remembered(tmp_path, given, lambda: Verification("numpy", True, None))
                 assert (found.ok, found.remembered) == (True, again)
+        for again in (False, True):
+            for device in ("A GPU, sm_80, CUDA (13, 0)", "A GPU, sm_80, CUDA (13, 1)"):
+                verified = Verification("numpy", True, None)
+                found = remembered(tmp_path, ones, lambda made=verified: made, device)
+                assert found.remembered == again
         (tmp_path / "manifest.json").write_text("{} ")
         assert not remembered(tmp_path, ones, lambda: Verification("numpy", True, None)).remembered
 

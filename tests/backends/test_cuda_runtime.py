@@ -297,3 +297,32 @@ def test_few_queries_share_the_keys_out(fake_cuda: Path, tmp_path: Path) -> None
     launched = done(log, "launch")
     split, combine, one = (launched[f"attention_kernel{n}"] for n in ("", "_1", "_2"))
     assert split == combine == 2 * one > 0
+
+
+REMEMBERED = """
+import os
+import sys
+from pathlib import Path
+import tfgraph
+from tfgraph.backends.base import Target
+from tfgraph.cache import Cache
+graph = tfgraph.parse_graph("graph g(%x: f32[8]) {\\n  %y = exp(%x)\\n  return y=%y\\n}\\n")
+folder = Path(sys.argv[1])
+gpus = [
+    {},
+    {"FAKE_CUDA_NAME": "Other GPU"},
+    {"FAKE_CUDA_CAPABILITY": "86"},
+    {"FAKE_CUDA_DRIVER": "13010"},
+]
+for gpu in gpus:
+    os.environ.update(gpu)  # the driver reads them at each call
+    for again in (False, True):
+        target, cache = Target("cuda", arch="sm_80"), Cache(folder / "cache")
+        found = tfgraph.build(graph, target, folder / "g.tfgraph", cache=cache).verification
+        assert found.ok
+        assert found.remembered == again, gpu
+"""
+
+
+def test_a_verification_is_remembered_of_this_gpu_alone(fake_cuda: Path, tmp_path: Path) -> None:
+    on_gpu(fake_cuda, REMEMBERED, tmp_path)

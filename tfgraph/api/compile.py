@@ -298,7 +298,8 @@ def _build(
         def verify() -> Verification:
             return _verified(backend, staging.folder, written, arrays, target, check, zeroed)
 
-        outcome = remembered(staging.folder, arrays, verify) if check else verify()
+        device = backend.device()
+        outcome = remembered(staging.folder, arrays, verify, device) if check else verify()
         with staging.writing():
             sha256 = record_verification(staging.folder, outcome.record())
         failed = outcome.ok is False

@@ -2,8 +2,8 @@
 
 What an artifact computes is told by its bytes, and what the reference does by the graph, which is
 among them, and by the weights as they were given. So where all of that was verified before, by the
-same tfgraph on the same kind of CPU, it need not run again; the report says so. Only what passed is
-kept. May import: verify, bounds, weights, runtime, cache.
+same tfgraph on the same kind of CPU and the same GPU, it need not run again; the report says so.
+Only what passed is kept. May import: verify, bounds, weights, runtime, cache.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 _KIND = "verifications"
 
 
-def remembered(folder: Path, weights: Weights, verify: Callable[[], Verification]) -> Verification:
+def remembered(
+    folder: Path, weights: Weights, verify: Callable[[], Verification], device: str = ""
+) -> Verification:
     """The verification of the artifact in `folder`, whose manifest says nothing of one yet: an
-    earlier one, or what `verify` finds."""
+    earlier one, on that `device` besides the CPU, or what `verify` finds."""
     cache = active()
     if cache is None:
         return verify()
-    key = (folder / layout.MANIFEST).read_bytes(), _identity(weights)
+    key = (folder / layout.MANIFEST).read_bytes(), _identity(weights), device
     known = cache.get(_KIND, *key)
     if known is not None:
         return _read(known)

@@ -42,6 +42,7 @@ from tfgraph.backends.tvm.plan import plan
 from tfgraph.errors import MissingTool
 from tfgraph.ir import Graph, Node
 from tfgraph.runtime import format as layout
+from tfgraph.runtime.cuda.driver import find_driver
 from tfgraph.runtime.cuda.images import choose_image
 from tfgraph.runtime.cuda.library import find_device
 from tfgraph.runtime.model import load
@@ -121,6 +122,14 @@ class CudaBackend(CompilingBackend):
         except MissingTool as missing:
             return missing.message
         return None
+
+    def device(self) -> str:
+        """The GPU that artifacts run on, its architecture, and the CUDA that its driver is of."""
+        try:
+            driver = find_driver()
+            return f"{driver.first.name}, {driver.first.arch}, CUDA {driver.version}"
+        except MissingTool:
+            return ""
 
 
 def _warn_of_spills(images: Sequence[Image]) -> None:

@@ -155,7 +155,8 @@ int cuDeviceGet(int* device, int ordinal) {
 }
 
 int cuDeviceGetName(char* name, int length, int) {
-  snprintf(name, static_cast<size_t>(length), "Fake GPU");
+  const char* given = getenv("FAKE_CUDA_NAME");
+  snprintf(name, static_cast<size_t>(length), "%s", given == nullptr ? "Fake GPU" : given);
   return 0;
 }
 
