@@ -163,6 +163,7 @@ def test_what_is_launched_and_copied_is_what_the_manifest_says(
 
 
 ARRAYS = """
+import ctypes
 import sys
 import numpy as np
 import tfgraph
@@ -194,10 +195,14 @@ assert np.array_equal(mixed.numpy(), want)
 out = np.empty_like(want)
 assert run(**there, out={"last_hidden_state": out})["last_hidden_state"] is out
 assert np.array_equal(out, want)
+for given in (inputs, there):
+    target = Other(np.full_like(want, np.nan))
+    assert run(**given, out={"last_hidden_state": target})["last_hidden_state"] is target
+    assert np.array_equal(CudaArray(target.tensor).numpy(), want)
 
-def refused(text, **changed):
+def refused(text, out=None, **changed):
     try:
-        run(**{**inputs, **changed})
+        run(**{**there, **changed}, out=out)
     except TfgraphError as error:
         assert text in str(error), error
     else:
@@ -207,6 +212,33 @@ ids = inputs["input_ids"]
 refused("'input_ids' is int32, expected int64", input_ids=Other(ids.astype(np.int32)))
 refused("'input_ids' holds 30, expected 0 to 29", input_ids=Other(np.full_like(ids, 30)))
 refused("seq", input_ids=Other(ids[:, :-1]))
+
+class As(Other):  # the same memory as float32 of that shape and these strides, to be looked at
+    def __init__(self, other, shape, strides):
+        self.tensor = other.tensor
+        self.sizes = [(ctypes.c_int64 * len(shape))(*numbers) for numbers in (shape, strides)]
+    def __dlpack__(self, *, stream=None):
+        capsule = self.tensor.__dlpack__()
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+        at = pointer(capsule, b"dltensor")  # DLTensor of dlpack.h
+        ctypes.c_int32.from_address(at + 16).value = len(self.sizes[0])
+        (ctypes.c_uint8 * 2).from_address(at + 20)[:] = 2, 32
+        for i, numbers in enumerate(self.sizes):
+            ctypes.c_void_p.from_address(at + 24 + 8 * i).value = ctypes.addressof(numbers)
+        return capsule
+
+def refused_out(text, target):
+    refused(text, out={"last_hidden_state": target})
+
+name = "out 'last_hidden_state' "
+refused_out(name + "is float64, expected float32", Other(want.astype(np.float64)))
+refused_out(name + "has shape [2, 8, 16], expected [2, 9, 16]", Other(want[:, :-1].copy()))
+refused_out(name + "is not contiguous", As(Other(want), (2, 9, 16), (16, 32, 1)))
+ids_as_floats = As(there["input_ids"], (2, 9, 16), (144, 16, 1))
+refused_out(name + "shares memory with input 'input_ids'", ids_as_floats)
+refused_out(name + "is a list", [1.0])
+assert np.array_equal(run(**inputs)["last_hidden_state"], want)
 """
 
 
@@ -215,6 +247,7 @@ def test_arrays_on_the_gpu_are_taken_and_given_without_a_copy(fake_cuda: Path, b
 
 
 STATE_ARRAYS = """
+import ctypes
 import sys
 import numpy as np
 import tfgraph

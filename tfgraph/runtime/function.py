@@ -13,7 +13,7 @@ from tfgraph.runtime.ending import Mapped
 from tfgraph.runtime.inputs import Inputs, refuse_positional
 from tfgraph.runtime.jit import CodePlace, Program
 from tfgraph.runtime.kept import Kept, Known
-from tfgraph.runtime.outputs import check_out, deliver
+from tfgraph.runtime.outputs import check_out
 from tfgraph.runtime.runnable import Runnable
 from tfgraph.runtime.sizes import Port, SymbolRange, evaluate
 
@@ -95,7 +95,8 @@ class Function(Runnable):
         **inputs: Any,
     ) -> dict[str, Array]:
         """Run on arrays by input name; the outputs by name. A state is updated in place: its output
-        is the array that was given. On a GPU, inputs may lie there; the outputs then do, too.
+        is the array that was given. On a GPU, inputs may lie there, and the outputs then do, too;
+        so may the arrays of `out`.
 
         See `Runnable.__call__`. Raises TfgraphError besides where memory does not suffice, where
         the model is closed, and in a process that was forked after it was loaded.
@@ -104,18 +105,19 @@ class Function(Runnable):
         code = self._code()
         arrays, sizes = self._check.check(inputs, dims)
         self._place.check_states(self._states, arrays)
-        places = check_out(self.outputs, sizes, arrays, out)
+        places = check_out(self.outputs, sizes, arrays, out, self._place)
         found = self._run(code, [self._place.tensor(array) for array in arrays.values()], sizes)
         returned = self._place.returned(arrays)
         results: dict[str, Array] = {}
         for name, tensor in zip(self._names, found, strict=True):
             if name in self._states:
                 self._place.update(arrays[name], tensor)
-                results[name] = arrays[name]
+            if name in places:
+                self._place.update(places[name], tensor)
+                results[name] = out[name]
             else:
-                result = returned(tensor)
-                results[name] = self._place.values(result) if name in places else result
-        return deliver(iter(results.items()), places, out)
+                results[name] = arrays[name] if name in self._states else returned(tensor)
+        return results
 
     def keep(self, arrays: Mapping[str, Array]) -> Kept:
         """See `Runnable.keep`."""

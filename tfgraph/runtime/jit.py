@@ -57,12 +57,13 @@ class CodePlace(Place):
         """What makes arrays of the results of a call that was given these."""
         return np.from_dlpack
 
-    def update(self, state: Any, result: tvm_ffi.Tensor) -> bool:
-        """Copy what a state became where kernels did not write the array itself; whether so."""
+    def update(self, target: Any, result: tvm_ffi.Tensor) -> bool:
+        """Copy a result to where it belongs, a state or an array of the caller's, if kernels did
+        not write that itself; whether so."""
         array = np.from_dlpack(result)
-        moved = bool(state.__array_interface__["data"] != array.__array_interface__["data"])
+        moved = bool(target.__array_interface__["data"] != array.__array_interface__["data"])
         if moved:
-            np.copyto(state, array)
+            np.copyto(target, array)
         return moved
 
     def check_states(self, states: AbstractSet[str], arrays: Mapping[str, Any]) -> None:

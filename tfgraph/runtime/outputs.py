@@ -1,7 +1,7 @@
 """`out=`: arrays of the caller that results are written to. The same on every backend.
 
 They are written when everything is computed, so a call that fails leaves them as they were. May
-import: numpy, arrays, inputs, overlap, sizes, errors.
+import: numpy, place, inputs, overlap, sizes, errors.
 """
 
 from __future__ import annotations
@@ -12,23 +12,29 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from tfgraph.errors import TfgraphError
-from tfgraph.runtime.arrays import as_array
 from tfgraph.runtime.inputs import known_names
-from tfgraph.runtime.overlap import repeats, sharing
+from tfgraph.runtime.overlap import repeats
+from tfgraph.runtime.place import HOST
 from tfgraph.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from tfgraph.runtime.place import Place
     from tfgraph.runtime.sizes import Port
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def check_out(
-    ports: Sequence[Port], sizes: Mapping[str, int], inputs: Mapping[str, Any], out: Any
-) -> dict[str, Array]:
-    """The arrays to write to by output name: none where `out` is None, else those it gives.
+    ports: Sequence[Port],
+    sizes: Mapping[str, int],
+    inputs: Mapping[str, Any],
+    out: Any,
+    place: Place = HOST,
+) -> dict[str, Any]:
+    """The arrays to write to by output name: none where `out` is None, else those it gives, in the
+    CPU's memory or in that of `place`, where the inputs were read.
 
     Raises TfgraphError for a name that is no output, for what is no writable array of the output's
     dtype and of its shape at these sizes, and where it shares memory with an input, with another of
@@ -46,15 +52,14 @@ def check_out(
             hint = known_names(name, names)
             raise TfgraphError(f"the model has no output '{name}'", hint=hint)
     places = {
-        port.name: _place(port, sizes, given[port.name]) for port in ports if port.name in given
+        port.name: _target(port, sizes, given[port.name], place)
+        for port in ports
+        if port.name in given
     }
-    taken: list[tuple[str, Array]] = []
-    for name, array in inputs.items():
-        if isinstance(array, np.ndarray):  # those on a GPU are apart in any case
-            taken.append((f"input '{name}'", cast("Array", array)))
+    taken: list[tuple[str, Any]] = [(f"input '{name}'", a) for name, a in inputs.items()]
     for name, array in places.items():
         for what, other in taken:
-            if verb := sharing(array, other):
+            if verb := place.sharing(array, other):
                 raise TfgraphError(
                     f"out '{name}' {verb} memory with {what}", hint="pass an array of its own"
                 )
@@ -76,17 +81,19 @@ def deliver(
     return delivered
 
 
-def _place(port: Port, sizes: Mapping[str, int], given: Any) -> Array:
+def _target(port: Port, sizes: Mapping[str, int], given: Any, place: Place) -> Any:
     what = f"out '{port.name}'"
     shape = tuple(evaluate(dim, sizes) for dim in port.shape)
     hint = f"pass numpy.empty({shape}, '{port.dtype}')"  # a converted one would be written in vain
     if isinstance(given, np.generic):
         raise TfgraphError(f"{what} is a scalar, expected an array", hint=hint)
-    array = as_array(given, what, port.dtype, hint)
+    array = place.read(given, what, port.dtype, hint)
     if array.shape != shape:
         raise TfgraphError(
             f"{what} has shape {list(array.shape)}, expected {list(shape)}", hint=f"it is {port}"
         )
+    if not isinstance(array, np.ndarray):  # on a device: dense, and may be written
+        return array
     if not array.flags.writeable:
         raise TfgraphError(f"{what} is read-only", hint="pass an array that may be written")
     if repeats(array):

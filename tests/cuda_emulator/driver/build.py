@@ -38,8 +38,8 @@ def fake_cuda(folder: Path) -> Path:
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
     """What a child process needs to find them first. `more`: FAKE_CUDA_CAPABILITY (80), _DEVICES
-    (1), _NAME (Fake GPU), _DRIVER (13000), _MEGABYTES (2048), _INIT (0), and _LOG, a file that tells
-    what was done.
+    (1), _NAME (Fake GPU), _DRIVER (13000), _MEGABYTES (2048), _INIT (0), and _LOG, a file that
+    tells what was done.
     """
     return {
         "LD_LIBRARY_PATH": str(folder),

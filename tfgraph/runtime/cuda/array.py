@@ -63,9 +63,11 @@ def is_on_gpu(given: Any) -> bool:
     return int(given.__dlpack_device__()[0]) == CUDA
 
 
-def from_dlpack(given: Any, what: str, dtype: str, number: int) -> CudaArray:
+def from_dlpack(
+    given: Any, what: str, dtype: str, number: int, hint: str | None = None
+) -> CudaArray:
     """Another library's array on GPU `number`, in the same memory. Raises TfgraphError where it is
-    on another, of another dtype, or not contiguous."""
+    on another, of another dtype, or not contiguous; `hint` is what to do about the last two."""
     if isinstance(given, CudaArray):
         found = given
     else:
@@ -86,10 +88,11 @@ def from_dlpack(given: Any, what: str, dtype: str, number: int) -> CudaArray:
         )
     if found.dtype != dtype:
         raise TfgraphError(
-            f"{what} is {found.dtype}, expected {dtype}", hint=f"convert it to {dtype}"
+            f"{what} is {found.dtype}, expected {dtype}", hint=hint or f"convert it to {dtype}"
         )
     if not found.tensor.is_contiguous():
-        raise TfgraphError(f"{what} is not contiguous", hint="copy it, in PyTorch by .contiguous()")
+        hint = hint or "copy it, in PyTorch by .contiguous()"
+        raise TfgraphError(f"{what} is not contiguous", hint=hint)
     return found
 
 

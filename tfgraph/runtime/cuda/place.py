@@ -54,10 +54,10 @@ class CudaPlace(CodePlace):
         self._image, self._source = image, source_sha256
         self._place = tvm_ffi.device("cuda", device.number)
 
-    def read(self, given: Any, what: str, dtype: str) -> Any:
+    def read(self, given: Any, what: str, dtype: str, hint: str | None = None) -> Any:
         if is_on_gpu(given):
-            return from_dlpack(given, what, dtype, self.device.number)
-        return super().read(given, what, dtype)
+            return from_dlpack(given, what, dtype, self.device.number, hint)
+        return super().read(given, what, dtype, hint)
 
     def values(self, array: Any) -> Array:
         return array.numpy() if isinstance(array, CudaArray) else super().values(array)
@@ -96,15 +96,25 @@ class CudaPlace(CodePlace):
         on_device = any(isinstance(array, CudaArray) for array in given.values())
         return CudaArray if on_device else download
 
-    def update(self, state: Any, result: Any) -> bool:
-        """Copy what a state became, where that is another array; whether so."""
-        if not isinstance(state, CudaArray):
-            np.copyto(state, download(result))
+    def update(self, target: Any, result: Any) -> bool:
+        """Copy a result to where it belongs, if it is another array; whether so."""
+        if not isinstance(target, CudaArray):
+            np.copyto(target, download(result))
             return True
-        if state.address == CudaArray(result).address:
+        if target.address == CudaArray(result).address:
             return False
-        copy(result, state.tensor)
+        if target.size:
+            copy(result, target.tensor)
+            self._wait()  # what reads it next may do so on any stream
         return True
+
+    def sharing(self, one: Any, other: Any) -> str | None:
+        """As on the CPU; of arrays there, which are dense, any two that overlap do."""
+        there = [array for array in (one, other) if isinstance(array, CudaArray)]
+        if len(there) < 2:
+            return None if there else super().sharing(one, other)
+        (start, end), (first, last) = map(_span, there)
+        return "shares" if start < last and first < end else None
 
     def check_states(self, states: AbstractSet[str], arrays: Mapping[str, Any]) -> None:
         """As of the CPU; on the device, states are apart from the other arrays there."""
@@ -112,10 +122,8 @@ class CudaPlace(CodePlace):
         here = {name: array for name, array in arrays.items() if name not in there}
         check_states(states & here.keys(), here)
         for name in sorted(states & there.keys()):
-            start, end = _span(there[name])
             for other, array in there.items():
-                first, last = _span(array)
-                if other != name and start < last and first < end:
+                if other != name and self.sharing(there[name], array):
                     raise TfgraphError(
                         f"state '{name}' shares memory with '{other}'",
                         hint="pass an array of its own",
@@ -153,7 +161,11 @@ class CudaPlace(CodePlace):
         """Around a call: waits for its kernels, and says what went wrong on the device."""
         with self._told(name):
             yield
-            tvm_ffi.get_global_func("runtime.Device_StreamSync")(self._place, 0)
+            self._wait()
+
+    def _wait(self) -> None:
+        """Until the device is done with all that it was asked for."""
+        tvm_ffi.get_global_func("runtime.Device_StreamSync")(self._place, 0)
 
     @contextmanager
     def _told(self, what: str) -> Generator[None]:
