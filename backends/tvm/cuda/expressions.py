@@ -16,7 +16,7 @@ import numpy as np
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>0x[0-9a-fA-F.]+p[+-]?\d+f?(?:/\*[^*]*\*/)?|\d[\d.]*(?:e[+-]?\d+)?f?)"
-    r"|(?P<name>[A-Za-z_]\w*(?:\.[xyzw])?)"
+    r"|(?P<name>[A-Za-z_]\w*(?:\.[xyzw]|<[A-Z]\w*(?:, \w+)*>(?=\())?)"  # x, x.y or f<X, y>(
     r"|(?P<sign><<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&|^!~?:,()\[\]]))"
 )
 _PRECEDENCE = {

@@ -59,6 +59,7 @@ class Warp:
         self.task, self.tiles, self.at, self.end_key = task, tiles, at, end_key
         self.heads, self.tile, self.problem = task.heads, task.tile, task.problem
         self.masks, self.short = task.problem.masks, task.problem.short
+        self.format = self.short.upper()  # as ptx.cuh names it
         self.width, self.value_width = task.problem.shape.width, task.problem.shape.value_width
         tile = task.tile
         # Pieces of 16 rows, of 8 keys, and of 8 columns of the values.
@@ -197,7 +198,7 @@ class Warp:
         width = pitch(self.value_width)
         spoils = tirx.call_extern(
             "int32",
-            f"any_infinite_{self.short}",
+            f"any_infinite<{self.format}>",
             address(self.tiles, self.at[2] + self.key_in_tile * width),
             self.lane,
             self.tile.warp_keys,
@@ -251,7 +252,7 @@ class Warp:
         with self._key_steps() as step, self._column_pairs() as pair:
             self._load_values(step, pair)
             if finite:
-                call(f"keep_finite_{self.short}", address(self.b, 0))
+                call(f"keep_finite<{self.format}>", address(self.b, 0))
             with loop("i", self.down, unroll=True) as i, loop("half", 2, unroll=True) as half:
                 to = address(self.sums, (i * self.columns + pair * 2 + half) * 4)
                 # The weights of 16 rows and 16 keys lie as `mma` takes its left operand.
@@ -267,7 +268,7 @@ class Warp:
                 self._pack_seen(key0, step, i)
                 with loop("half", 2, unroll=True) as half:
                     at = self._spoiled_at(i, pair * 2 + half)
-                    name = f"infinite_sums_{self.short}"
+                    name = f"infinite_sums<{self.format}, mma_{self.short}>"
                     found = tirx.call_extern(
                         "uint32", name, address(self.a, 0), address(self.b, half * 2)
                     )

@@ -155,81 +155,62 @@ DEVICE float exp2_approx(float x) {
   return y;
 }
 
-// Of two float16 numbers, the sign bits of those that are infinite or NaN: their exponents overflow.
-DEVICE unsigned infinite_f16(unsigned x) { return ((x & 0x7c007c00u) + 0x04000400u) & 0x80008000u; }
-
-DEVICE unsigned infinite_bf16(unsigned x) { return ((x & 0x7f807f80u) + 0x00800080u) & 0x80008000u; }
+// Formats of two 16-bit numbers in a word, by the bits of an exponent, which tell all that differs.
+enum Format : unsigned { F16 = 0x7c00u, BF16 = 0x7f80u };
+// Of two numbers, the sign bits of those that are infinite or NaN: their exponents overflow.
+template <unsigned exponent>
+DEVICE unsigned infinite(unsigned x) {
+  const unsigned least = exponent & (0u - exponent);
+  return ((x & (exponent * 0x10001u)) + least * 0x10001u) & 0x80008000u;
+}
 
 // Whether any of `count` rows of `chunks` times eight numbers in shared memory, `pitch` numbers apart,
 // is infinite or NaN; the lanes of a warp share the reading.
-DEVICE int any_infinite_f16(const half* rows, int lane, int count, int chunks, int pitch) {
+template <unsigned exponent>
+DEVICE int any_infinite(const void* rows, int lane, int count, int chunks, int pitch) {
   unsigned found = 0;
 #pragma unroll 2
   for (int i = lane; i < count * chunks; i += 32) {
-    const uint4 read = *reinterpret_cast<const uint4*>(&rows[i / chunks * pitch + i % chunks * 8]);
-    found |= infinite_f16(read.x) | infinite_f16(read.y) | infinite_f16(read.z) | infinite_f16(read.w);
+    const int at = i / chunks * pitch + i % chunks * 8;
+    const uint4 read = *reinterpret_cast<const uint4*>(static_cast<const unsigned short*>(rows) + at);
+    found |= infinite<exponent>(read.x) | infinite<exponent>(read.y);
+    found |= infinite<exponent>(read.z) | infinite<exponent>(read.w);
   }
   return __any_sync(0xffffffffu, found != 0);
 }
 
-DEVICE int any_infinite_bf16(const __nv_bfloat16* rows, int lane, int count, int chunks, int pitch) {
-  unsigned found = 0;
-#pragma unroll 2
-  for (int i = lane; i < count * chunks; i += 32) {
-    const uint4 read = *reinterpret_cast<const uint4*>(&rows[i / chunks * pitch + i % chunks * 8]);
-    found |= infinite_bf16(read.x) | infinite_bf16(read.y) | infinite_bf16(read.z) | infinite_bf16(read.w);
-  }
-  return __any_sync(0xffffffffu, found != 0);
+// Zeros in place of those of the eight numbers of a fragment that are infinite or NaN.
+template <unsigned exponent>
+DEVICE void keep_finite(unsigned* x) {
+  for (int i = 0; i < 4; ++i) x[i] &= ~((infinite<exponent>(x[i]) >> 15) * 0xffffu);
 }
 
-// Of two numbers of 16 bits, those that `infinite` marks and that are NaN or have this sign bit, as
-// `one` each; `fraction` is the mask of the bits that NaN has and infinity has not.
-DEVICE unsigned marked(unsigned x, unsigned infinite, unsigned fraction, unsigned sign, unsigned one) {
+// Of two numbers, those that are NaN, or infinite with this sign bit, as 1 each, the others as 0.
+template <unsigned exponent>
+DEVICE unsigned marked(unsigned x, unsigned sign) {
+  const unsigned fraction = ~exponent & 0x7fffu, one = exponent & (exponent >> 1);
   unsigned found = 0;
   for (int at = 0; at < 32; at += 16) {
     const unsigned number = x >> at;
-    if (((infinite >> at) & 0x8000u) && ((number & fraction) || (number & 0x8000u) == sign))
+    if (((infinite<exponent>(x) >> at) & 0x8000u) && ((number & fraction) || (number & 0x8000u) == sign))
       found |= one << at;
   }
   return found;
 }
 
-// Zeros in place of those of the eight numbers of a fragment that are infinite or NaN.
-DEVICE void keep_finite_f16(unsigned* x) {
-  for (int i = 0; i < 4; ++i) x[i] &= ~((infinite_f16(x[i]) >> 15) * 0xffffu);
-}
-
-DEVICE void keep_finite_bf16(unsigned* x) {
-  for (int i = 0; i < 4; ++i) x[i] &= ~((infinite_bf16(x[i]) >> 15) * 0xffffu);
-}
-
 // What infinite numbers and NaN in b (16 x 8) do to the sums of the rows that see them: a (16 x 16)
 // is 1 where a row does, else 0. Bit i of the result: +infinity is added to sum i of this lane, bit
-// 4 + i: -infinity is. NaN counts as both.
-DEVICE unsigned infinite_sums_f16(const unsigned* a, const unsigned* b) {
+// 4 + i: -infinity is. NaN counts as both. `mma` is that of the format.
+template <unsigned exponent, void (*mma)(float*, const unsigned*, const unsigned*)>
+DEVICE unsigned infinite_sums(const unsigned* a, const unsigned* b) {
   unsigned up[2], down[2], found = 0;
   for (int i = 0; i < 2; ++i) {
-    const unsigned infinite = infinite_f16(b[i]);
-    up[i] = marked(b[i], infinite, 0x03ffu, 0u, 0x3c00u);
-    down[i] = marked(b[i], infinite, 0x03ffu, 0x8000u, 0x3c00u);
+    up[i] = marked<exponent>(b[i], 0u);
+    down[i] = marked<exponent>(b[i], 0x8000u);
   }
   float ups[4] = {0, 0, 0, 0}, downs[4] = {0, 0, 0, 0};
-  mma_f16(ups, a, up);
-  mma_f16(downs, a, down);
-  for (int i = 0; i < 4; ++i) found |= (ups[i] > 0) << i | (downs[i] > 0) << (4 + i);
-  return found;
-}
-
-DEVICE unsigned infinite_sums_bf16(const unsigned* a, const unsigned* b) {
-  unsigned up[2], down[2], found = 0;
-  for (int i = 0; i < 2; ++i) {
-    const unsigned infinite = infinite_bf16(b[i]);
-    up[i] = marked(b[i], infinite, 0x007fu, 0u, 0x3f80u);
-    down[i] = marked(b[i], infinite, 0x007fu, 0x8000u, 0x3f80u);
-  }
-  float ups[4] = {0, 0, 0, 0}, downs[4] = {0, 0, 0, 0};
-  mma_bf16(ups, a, up);
-  mma_bf16(downs, a, down);
+  mma(ups, a, up);
+  mma(downs, a, down);
   for (int i = 0; i < 4; ++i) found |= (ups[i] > 0) << i | (downs[i] > 0) << (4 + i);
   return found;
 }

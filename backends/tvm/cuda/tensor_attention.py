@@ -39,12 +39,14 @@ MEDIUM = 128, Tile(128, 32, warp_rows=32, warp_keys=32)
 """Up to so wide heads, a tile whose warps take 32 rows: each key that they load serves more rows
 than in those of 16."""
 WIDE = (
-    Tile(128, 64, warp_rows=16, warp_keys=64),
-    Tile(64, 64, warp_rows=16, warp_keys=64),
-    Tile(64, 32, warp_rows=16, warp_keys=32),
-    Tile(32, 32, warp_rows=16, warp_keys=32),
+    (128, (Tile(128, 64, warp_rows=16, warp_keys=64), Tile(64, 64, warp_rows=16, warp_keys=64))),
+    (
+        LARGEST_WIDTH,
+        tuple(Tile(rows, 32, warp_rows=16, warp_keys=32) for rows in (128, 64, 32)),
+    ),
 )
-"""Tiles for other heads, of which the first is taken that shared memory has room for."""
+"""Tiles for other heads, up to so wide, of which the first is taken that shared memory has room
+for."""
 MOST_TERMS = 2
 """Masks and biases that leave registers enough for `MEDIUM`."""
 COPIES_ASIDE = 96 * 1024
@@ -134,4 +136,5 @@ def _tile(shape: AttentionShape, plan: MaskPlan, shared_bytes: int) -> Tile:
     simple = len(plan.terms) <= MOST_TERMS and shared_bytes >= COPIES_ASIDE
     if widest <= MEDIUM[0] and simple:
         return MEDIUM[1]
-    return next(tile for tile in WIDE if tile.shared_bytes(shape) <= shared_bytes)
+    tiles = next(tiles for most, tiles in WIDE if widest <= most)
+    return next(tile for tile in tiles if tile.shared_bytes(shape) <= shared_bytes)
