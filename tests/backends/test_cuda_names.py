@@ -58,9 +58,13 @@ def test_every_name_compiles_and_computes(tmp_path: Path) -> None:
         ("threadIdx", "size_threadIdx"),
         ("__restrict__", "size_restrict"),
         ("größe", "gruf6udfe"),
+        ("again", "size_again"),  # functions, constants, types and macros of the prelude
+        ("BF16", "size_BF16"),
+        ("Format", "size_Format"),
+        ("DEVICE", "size_DEVICE"),
     ],
 )
-def test_other_names_stay(name: str, plain: str) -> None:
+def test_what_a_size_is_called(name: str, plain: str) -> None:
     assert plain_name(name) == plain
 
 

@@ -1,7 +1,7 @@
 """Names of sizes in CUDA C: a symbol of a graph may be any identifier of Python, `threadIdx` too.
 
 A name that C++, CUDA or the kernels use gets `size_` in front, other letters than ASCII are spelt
-out by their code. May import: tvm.
+out by their code. May import: tvm, prelude.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+
+from tfgraph.backends.tvm.cuda.prelude import prelude_names
 
 _WORDS = frozenset(
     """
@@ -43,7 +45,8 @@ _MATH = re.compile(
 def plain_name(name: str) -> str:
     """The name of a symbol as CUDA C may use it."""
     spelt = "".join(c if c.isascii() else f"u{ord(c):x}" for c in name)
-    if name.startswith("_") or "__" in name or spelt in _WORDS or _MATH.fullmatch(spelt):
+    taken = spelt in _WORDS or spelt in prelude_names() or _MATH.fullmatch(spelt)
+    if name.startswith("_") or "__" in name or taken:
         return f"size_{spelt.strip('_')}"
     return spelt
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _TEXT = Path(__file__).parent / "ptx.cuh"
 _NAME = re.compile(r"^DEVICE \w+ (\w+)\(", re.MULTILINE)
+_OTHER = re.compile(r"(?:#define|enum) (\w+)|\b(\w+) = 0x")
 
 
 def prelude(code: str) -> str:
@@ -23,6 +24,14 @@ def prelude(code: str) -> str:
             needed.insert(0, part)
             text += part
     return "\n\n".join([head, *needed]) if needed else ""
+
+
+@cache
+def prelude_names() -> frozenset[str]:
+    """What it calls its functions, constants and types, and sizes must not be called."""
+    text = _TEXT.read_text()
+    others = (name for pair in _OTHER.findall(text) for name in pair if name)
+    return frozenset((*_NAME.findall(text), *others))
 
 
 @cache
