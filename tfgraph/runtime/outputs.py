@@ -92,8 +92,15 @@ def _target(port: Port, sizes: Mapping[str, int], given: Any, place: Place) -> A
         raise TfgraphError(
             f"{what} has shape {list(array.shape)}, expected {list(shape)}", hint=f"it is {port}"
         )
-    if not isinstance(array, np.ndarray):  # on a device: dense, and may be written
-        return array
+    _check_memory(array, what, hint)
+    return array
+
+
+def _check_memory(given: Any, what: str, hint: str) -> None:
+    """Raise TfgraphError for an array that cannot be written; those on a device are dense."""
+    if not isinstance(given, np.ndarray):
+        return
+    array = cast("Array", given)
     if not array.flags.writeable:
         raise TfgraphError(f"{what} is read-only", hint="pass an array that may be written")
     if repeats(array):
@@ -101,4 +108,3 @@ def _target(port: Port, sizes: Mapping[str, int], given: Any, place: Place) -> A
             f"{what} has elements that share memory, by its strides {list(array.strides)}",
             hint=hint,
         )
-    return array
