@@ -69,9 +69,10 @@ def measure(
     weights = case.weights or {name: seeded[name] for name in seeded}
     out = folder / f"{case.name}.{dtype}".replace(" ", "-")
     options: dict[str, Any] = {"weights": weights, "dtype": dtype, "prove": False}
-    said = build(case.small, Target("cuda"), folder / f"{out.name}.small", **options).verification
+    said = build(case.small, Target("cuda"), out, **options).verification
     row: dict[str, Any] = {"ok": said.ok, "reason": said.reason}
-    build(case.graph, Target("cuda"), out, check=False, **options)
+    if case.graph is not case.small:
+        build(case.graph, Target("cuda"), out, check=False, **options)
     with load(out) as model:
         given = model.example(case.sizes)
         inputs: dict[str, Any]
