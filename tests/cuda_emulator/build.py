@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import hashlib
 import shutil
 import subprocess
@@ -16,9 +15,9 @@ from cuda_emulator.source import for_host, kernel_names
 _FOLDER = Path(__file__).parent
 _COMMON = ("-std=c++17", "-fPIC", "-fvisibility=hidden", "-fno-gnu-unique")
 _COMMON += ("-U_FORTIFY_SOURCE", "-fno-strict-aliasing", "-fno-exceptions")
-# Kernels: -O1, so that accesses stand as they are written, with lines of code alone (-g1); no fused
+# Kernels: -Og, so that accesses stand as they are written, with lines of code alone (-g1); no fused
 # multiply-add of its own accord.
-_KERNEL = (*_COMMON, "-O1", "-g1", "-w", "-ffp-contract=off", "-fno-math-errno")
+_KERNEL = (*_COMMON, "-Og", "-g1", "-w", "-ffp-contract=off", "-fno-math-errno")
 _CHECKED = ("-fsanitize=thread",)
 
 
@@ -87,14 +86,19 @@ def _headers() -> str:
 
 @cache
 def _runtime() -> tuple[str, ...]:
-    """The objects of the runtime, compiled once a process."""
-    folder = Path(tempfile.mkdtemp(prefix="cuda-emulator-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """The objects of the runtime, compiled once a version: every fake nvcc is a new process."""
+    folder = _FOLDER / "__pycache__" / f"runtime-{_headers()[:16]}"
     sources = sorted(_FOLDER.glob("runtime/*.cpp"))
-    objects = tuple(str(folder / f"{source.stem}.o") for source in sources)
-    for source, made in zip(sources, objects, strict=True):
-        _run(*_COMMON, "-O2", "-c", str(source), "-o", made)
-    return objects
+    if not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=folder.parent))
+        for source in sources:
+            _run(*_COMMON, "-O2", "-c", str(source), "-o", str(made / f"{source.stem}.o"))
+        try:
+            made.rename(folder)
+        except OSError:  # another process was sooner
+            shutil.rmtree(made)
+    return tuple(str(folder / f"{source.stem}.o") for source in sources)
 
 
 def _run(*arguments: str) -> None:

@@ -14,7 +14,7 @@ from tfgraph.fuzz.swarm import FAMILY
 
 SEED = int(os.environ.get("TFGRAPH_FUZZ_SEED", "0"))
 BATCH = 5 * FAMILY
-GRAPHS = int(os.environ.get("TFGRAPH_FUZZ_GRAPHS", "200"))
+GRAPHS = int(os.environ.get("TFGRAPH_FUZZ_GRAPHS", "100"))
 
 
 def batches(first: int, count: int) -> list[range]:
