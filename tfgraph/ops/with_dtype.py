@@ -21,7 +21,7 @@ from tfgraph.ops.widen import fresh
 if TYPE_CHECKING:
     from tfgraph.ir import Attr, Operand
 
-_MOVES = ("cast", "full", "slice", "reshape", "transpose", "broadcast_to")
+_MOVES = ("cast", "full", "slice", "reshape", "transpose", "broadcast_to", "embedding")
 _READS_ROWS = ("embedding", "take", "take_at")
 
 
