@@ -9,6 +9,7 @@ from tfgraph.passes.fuse_add_norm import FuseAddNorm
 from tfgraph.passes.fuse_attention import FuseAttention, MergeProjections
 from tfgraph.passes.fuse_gated_linear import FuseGatedLinear
 from tfgraph.passes.fuse_linear_activation import FuseLinearActivation
+from tfgraph.passes.fuse_rotary import FuseRotary
 from tfgraph.passes.pattern import NoMatch, call, const, either, masked, opt, var
 from tfgraph.passes.pipeline import (
     DEFAULT_PIPELINE,
@@ -51,6 +52,7 @@ __all__ = [
     "FuseAttention",
     "FuseGatedLinear",
     "FuseLinearActivation",
+    "FuseRotary",
     "Match",
     "MergeProjections",
     "NoMatch",

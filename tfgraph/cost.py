@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Dim, as_dim, product
+from tfgraph.ops.cache import APPENDS
 from tfgraph.ops.define import find_op
 from tfgraph.ops.trace import map_traced
 from tfgraph.runtime.columns import columns
@@ -168,9 +169,14 @@ def _running(graph: Graph, node: Node) -> Line:
     definition = find_op(node.op)
     types = [map_traced(operand, _type) for operand in node.operands]
     flops = definition.flops(types, node.attrs)
-    if node.op == "cache_append" and any(item.value == node.inputs[0] for item in graph.inputs):
-        moved = _bytes(node.inputs[1].type)
-        return Line(node.op, flops=flops, read_bytes=moved, written_bytes=moved)
+    appends = APPENDS.get(node.op, {})
+    if appends and {item.value for item in graph.inputs}.issuperset(
+        node.inputs[i] for i in appends
+    ):
+        read = _sum(_bytes(v.type) for v in node.inputs[len(appends) :])
+        made = (*node.outputs[: -len(appends)], *(node.inputs[i] for i in appends.values()))
+        written = _sum(_bytes(v.type) for v in made)
+        return Line(node.op, flops=flops, read_bytes=read, written_bytes=written)
     written = _sum(_bytes(value.type) for value in node.outputs)
     read, rows_of = _ZERO, _rows_of(node)
     for value in dict.fromkeys(node.inputs):

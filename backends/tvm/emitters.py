@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfgraph.backends.tvm import attention_emitter, windows
+from tfgraph.backends.tvm import append_emitter, attention_emitter, windows
 from tfgraph.backends.tvm.kernels import Kernels, LinearShape, NDArray, NormShape
 from tfgraph.backends.tvm.lower import Lowering, emitter, number, one_float
 from tfgraph.backends.tvm.module import Lowered, Module
@@ -25,7 +25,7 @@ from tfgraph.ops.fused import LINEARS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_OTHERS = (attention_emitter, windows)  # importing them registers emitters
+_OTHERS = (append_emitter, attention_emitter, windows)  # importing them registers emitters
 
 
 def lower(

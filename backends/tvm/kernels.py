@@ -79,6 +79,38 @@ class NormShape:
     dtype: str = "float32"
 
 
+@dataclass(frozen=True)
+class Columns:
+    """Where rows are: columns `offset` .. `offset + width - 1` of an array of `pitch` columns."""
+
+    width: int
+    pitch: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class TurnShape:
+    """How queries and keys are turned, as in `rotary`: 2 `half` numbers of each head, in pairs.
+    With `by_entry` each entry of the batch has angles of its own."""
+
+    queries: Columns
+    heads: int
+    kv_heads: int
+    half: int
+    interleaved: bool
+    by_entry: bool
+
+
+@dataclass(frozen=True)
+class AppendShape:
+    """What a kernel puts into caches: the new rows of each. With a `turn` those of the first are
+    turned before, and the kernel turns queries besides. All arrays are of `dtype`."""
+
+    rows: tuple[Columns, ...]
+    turn: TurnShape | None = None
+    dtype: str = "float32"
+
+
 class Kernels(ABC):
     """The kernels of one target, of the float types that `base.FLOATS` has for it. Shapes are
     numbers and names of symbols; equal names are equal."""
@@ -129,6 +161,13 @@ class Kernels(ABC):
     ) -> PrimFunc:
         """Attention: q (batch, s, q_pitch), k (batch, t, k_pitch), v (batch, t, v_pitch), the
         arrays of the plan, its scalars, the result (batch, s, heads * value_width)."""
+
+    @abstractmethod
+    def append(self, name: str, shape: AppendShape) -> PrimFunc:
+        """Rows at .. at + seq - 1 of each cache (batch, capacity, width) become columns of what is
+        added: the caches, what is added to each (batch, seq, pitch); with a turn the array of the
+        queries (batch, seq, pitch), cos and sin (seq, half), or (batch, seq, half) by entry; at, an
+        int64; with a turn the result, turned queries (batch, seq, width)."""
 
     @abstractmethod
     def key_mask(self, low: Any, keep: Any) -> tuple[Mask, list[Any]]:

@@ -209,13 +209,25 @@ class Lowering:
         made = self.builder.emit(relax.call_tir(kernel, list(arguments), types))
         return tuple(self.builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types)))
 
-    def call_in_place(self, kernel: Any, state: Value, arguments: Sequence[Any]) -> Var:
-        """Call a kernel that writes the array of an input, its first argument, and has no other
-        result; what the input becomes. Nothing else may read the input, see `ops.cache`."""
+    def call_in_place(
+        self,
+        kernel: Any,
+        states: Sequence[Value],
+        arguments: Sequence[Any],
+        results: Sequence[TensorType] = (),
+    ) -> tuple[Var, ...]:
+        """Call a kernel that writes the arrays of some inputs, its first arguments, and after them
+        `results`, its last: those, and what the inputs become. Nothing else may read the inputs,
+        see `ops.cache`."""
         self._called(kernel)
-        given, type_ = [self.value(state), *arguments], self.relax_type(state.type)
-        self._states.add(state)
-        return self.builder.emit(relax.op.call_tir_inplace(kernel, given, 0, type_))
+        given = [*map(self.value, states), *arguments]
+        places = [-1] * len(results) + list(range(len(states)))
+        types = [self.relax_type(t) for t in (*results, *(state.type for state in states))]
+        self._states.update(states)
+        if len(types) == 1:
+            return (self.builder.emit(relax.op.call_tir_inplace(kernel, given, 0, types[0])),)
+        made = self.builder.emit(relax.op.call_tir_inplace(kernel, given, places, types))
+        return tuple(self.builder.emit(relax.TupleGetItem(made, i)) for i in range(len(types)))
 
     def _called(self, kernel: Any) -> None:
         self._launches.append(Launch(kernel.name_hint, self._node))

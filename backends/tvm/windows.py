@@ -40,6 +40,8 @@ def _reads_windows(graph: Graph, user: Node, value: Value) -> bool:
         return one_float(graph, user) and value not in user.inputs[1:]
     if user.op == "cache_append":
         return user.inputs[0] != value
+    if user.op in ("append_kv", "rotary_append_kv"):
+        return value not in (*user.inputs[:2], *user.inputs[5:])
     return user.op == "attention" and not attention_misfit(user)
 
 

@@ -13,6 +13,7 @@ from tfgraph.backends.tvm.cuda import backend
 from tfgraph.backends.tvm.cuda.backend import CudaBackend
 from tfgraph.ir import Graph
 from tfgraph.model import read_model
+from tfgraph.ops.cache import APPENDS
 from tfgraph.passes import DEFAULT_PIPELINE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -24,7 +25,7 @@ def computing(graph: Graph) -> list[str]:
     is another name for what is there, nor columns that attention, rotary positions and caches read
     where they are."""
     nodes = [n for n in graph.nodes if not graph.weight_values.issuperset(n.outputs)]
-    readers = {"attention", "rotary", "cache_append"}
+    readers = {"attention", "rotary", *APPENDS}
     return [
         n.outputs[0].name
         for n in nodes

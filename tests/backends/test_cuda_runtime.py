@@ -130,7 +130,7 @@ def test_the_cache_stays_on_the_device(fake_cuda: Path, built: Path, tmp_path: P
     manifest = layout.read_manifest(built / "llama.tfgraph")
     step = [launch["kernel"] for launch in manifest["functions"]["step"]["launches"]]
     assert done(log, "launch").total() == 2 * len(step)
-    assert "cache_append" in step
+    assert "rotary_append_kv" in step
 
 
 CALL = """

@@ -274,6 +274,27 @@ def _cache_append(s: Sample) -> Call:
     return [cache, s.x("a", "s", 3)], {"at": at}
 
 
+def _caches(s: Sample, *widths: int) -> Call:
+    at, capacity = s.pick((0, "s"), (2, as_dim("s") + 3))
+    return [s.x("a", capacity, width) for width in widths], {"at": at}
+
+
+def _append_kv(s: Sample) -> Call:
+    caches, attrs = _caches(s, 3, 5)
+    return [*caches, s.x("a", "s", 3), s.x("a", "s", 5)], attrs
+
+
+def _rotary_append_kv(s: Sample) -> Call:
+    size, half = s.pick((2, 1), (4, 2), (5, 2), (6, 1))
+    heads, kv_heads = s.pick((1, 1), (4, 2), (3, 1))
+    tables = [s.x(*s.pick(("s",), ("a", "s")), half)]
+    tables.append(s.x(*tables[0].shape))
+    caches, attrs = _caches(s, kv_heads * size, 5)
+    rows = [s.x("a", "s", heads * size), s.x("a", "s", kv_heads * size), s.x("a", "s", 5)]
+    attrs |= {"heads": heads, "kv_heads": kv_heads, "interleaved": s.chance(0.5)}
+    return [*caches, *rows, *tables], attrs
+
+
 def _layer_norm(s: Sample) -> Call:
     x, rows = s.x(*s.shape(), "b"), [s.x("b"), s.x("b")]
     return [x, *s.pick([], rows[:1], rows, [None, rows[1]])], {"eps": s.pick(1e-5, 1e-12, 0.5)}
@@ -329,6 +350,8 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     "attention": _attention,
     "rotary": _rotary,
     "cache_append": _cache_append,
+    "append_kv": _append_kv,
+    "rotary_append_kv": _rotary_append_kv,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "add_layer_norm": _add_layer_norm,

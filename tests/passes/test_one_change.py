@@ -177,3 +177,47 @@ def joined_projections(g: Builder) -> Any:
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_neighbour_keeps_its_values(name: str) -> None:
     GRAPHS.check(name)
+
+
+def turned(q: Any, k: Any, interleaved: bool = False, kv_heads: int = 2) -> list[Any]:
+    """By the angles of their positions, each row by its own."""
+    cos, sin = weight("cos", 2, 1), weight("sin", 2, 1)
+    return [
+        ops.rotary(y, cos, sin, heads=heads, interleaved=interleaved)
+        for y, heads in ((q, 2), (k, kv_heads))
+    ]
+
+
+def cached(g: Builder, k: Any, v: Any) -> list[Any]:
+    """In caches of three rows, of which they are the last two."""
+    made: list[Any] = []
+    for name, rows in (("k", k), ("v", v)):
+        made.append(ops.cache_append(tensor(f"cache_{name}", 2, 3, 4), rows, at=1))
+        g.output(name, made[-1])
+    return made
+
+
+@takes("fuse-rotary", fuse_rotary_append=1)
+def turned_into_caches(g: Builder) -> Any:
+    q, k = turned(tensor("q"), tensor("k"))
+    return ops.attention(q, *cached(g, k, tensor("v")), heads=2, kv_heads=2, scale=1)
+
+
+@takes("fuse-rotary", fuse_rotary_append=1)
+def turned_by_neighbours(g: Builder) -> Any:
+    q, k = turned(tensor("q"), tensor("k"), interleaved=True)
+    return ops.attention(q, *cached(g, k, tensor("v")), causal(1), heads=2, kv_heads=2, scale=1)
+
+
+@takes("fuse-rotary", fuse_append=1)
+def into_caches(g: Builder) -> Any:
+    kv = cached(g, tensor("k"), tensor("v"))
+    return ops.attention(tensor("q"), *kv, heads=2, kv_heads=2, scale=1)
+
+
+@takes("fuse-rotary", merge_rotary=1)
+def turned_windows(g: Builder) -> Any:
+    """Three windows of which each two are side by side, along two axes of one size."""
+    x = tensor("x", 2, 2, 12)
+    q, k, v = (ops.slice_(x, axis=2, start=n, stop=n + 4) for n in (0, 4, 8))
+    return ops.attention(*turned(q, k), v, heads=2, kv_heads=2, scale=1)

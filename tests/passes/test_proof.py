@@ -84,6 +84,7 @@ def test_the_kinds_of_the_default_passes() -> None:
             "fuse-linear-activation": ("PROVED", ()),
             "fuse-gated-linear": ("PROVED", ()),
             "merge-projections": ("FIELD-TESTED", ()),
+            "fuse-rotary": ("PROVED", ()),
             "dce": ("PROVED", ()),
         }
     )

@@ -17,7 +17,7 @@ from tfgraph.ops.activations import (
 )
 from tfgraph.ops.array import Array
 from tfgraph.ops.builder import Builder, current, graph
-from tfgraph.ops.cache import cache_append
+from tfgraph.ops.cache import append_kv, cache_append, rotary_append_kv
 from tfgraph.ops.define import REGISTRY, OpDef, find_op, op
 from tfgraph.ops.elementwise import (
     abs_,
@@ -97,6 +97,7 @@ __all__ = [
     "add",
     "add_layer_norm",
     "add_rms_norm",
+    "append_kv",
     "attention",
     "broadcast_to",
     "cache_append",
@@ -149,6 +150,7 @@ __all__ = [
     "reshape",
     "rms_norm",
     "rotary",
+    "rotary_append_kv",
     "sigmoid",
     "silu",
     "sin",

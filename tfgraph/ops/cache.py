@@ -1,8 +1,8 @@
 """The cache of keys and values, and the rule that lets a kernel write it in place.
 
 A *state* is an input marked `= state()`: what it becomes is the output of the same name. It is read
-by one `cache_append` and by nothing else, so nobody can see it both before and after. May import:
-the core ops, define, infer, ir, errors.
+by one op of `APPENDS` and by nothing else, so nobody can see it both before and after. May import:
+the core ops, rotary, define, infer, ir, errors.
 """
 
 from __future__ import annotations
@@ -15,10 +15,15 @@ from tfgraph.ops.define import op
 from tfgraph.ops.elementwise import less, logical_and, logical_not, maximum, minimum, sub, where
 from tfgraph.ops.infer import require_dim, same_dtype
 from tfgraph.ops.movement import iota, reshape, slice_, take
+from tfgraph.ops.rotary import infer_rotary, rotary, rotary_flops
 
 if TYPE_CHECKING:
-    from tfgraph.ir import Dim, DimLike, Graph
+    from tfgraph.ir import Dim, DimLike, Graph, Node, Value
     from tfgraph.ops.array import Array
+
+APPENDS = {"cache_append": {0: 1}, "append_kv": {0: 2, 1: 3}, "rotary_append_kv": {0: 3, 1: 4}}
+"""The ops that put rows into caches: the numbers of the operands that are a cache, and of those
+that are its new rows. The last results are what becomes of the caches, in the same order."""
 
 
 def _cache_append(cache: TensorType, new: TensorType, *, at: Dim) -> TensorType:
@@ -55,8 +60,87 @@ def _number(value: Dim) -> Array:
     return slice_(iota(length=value + 1), axis=0, start=value, stop=value + 1)
 
 
+def _append_kv(
+    keys: TensorType, values: TensorType, k: TensorType, v: TensorType, *, at: Dim
+) -> tuple[TensorType, TensorType]:
+    require_dim(f"the rows of {v}", v.shape[1], k.shape[1])
+    return _cache_append(keys, k, at=at), _cache_append(values, v, at=at)
+
+
+@op(infer=_append_kv, kind="composite", flops=lambda *types, at: as_dim(0))
+def append_kv(
+    keys: Array, values: Array, k: Array, v: Array, /, *, at: DimLike
+) -> tuple[Array, Array]:
+    """`cache_append` of k to `keys`, and of v to `values`."""
+    return cache_append(keys, k, at=at), cache_append(values, v, at=at)
+
+
+def _rotary_append_kv(
+    keys: TensorType,
+    values: TensorType,
+    q: TensorType,
+    k: TensorType,
+    v: TensorType,
+    cos: TensorType,
+    sin: TensorType,
+    *,
+    at: Dim,
+    heads: int,
+    kv_heads: int,
+    interleaved: bool,
+) -> tuple[TensorType, TensorType, TensorType]:
+    turned = infer_rotary(q, cos, sin, heads=heads, interleaved=interleaved)
+    infer_rotary(k, cos, sin, heads=kv_heads, interleaved=interleaved)
+    return turned, *_append_kv(keys, values, k, v, at=at)
+
+
+def _turned_flops(
+    keys: TensorType,
+    values: TensorType,
+    q: TensorType,
+    k: TensorType,
+    v: TensorType,
+    cos: TensorType,
+    sin: TensorType,
+    *,
+    heads: int,
+    kv_heads: int,
+    **attrs: object,
+) -> Dim:
+    return rotary_flops(q, cos, sin, heads=heads) + rotary_flops(k, cos, sin, heads=kv_heads)
+
+
+@op(infer=_rotary_append_kv, kind="composite", flops=_turned_flops)
+def rotary_append_kv(
+    keys: Array,
+    values: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    cos: Array,
+    sin: Array,
+    /,
+    *,
+    at: DimLike,
+    heads: int,
+    kv_heads: int,
+    interleaved: bool = False,
+) -> tuple[Array, Array, Array]:
+    """`rotary` of q, and `append_kv` of v and of the `rotary` of k. q has `heads` heads, k has
+    `kv_heads`."""
+    turned = rotary(q, cos, sin, heads=heads, interleaved=interleaved)
+    k = rotary(k, cos, sin, heads=kv_heads, interleaved=interleaved)
+    return turned, *append_kv(keys, values, k, v, at=at)
+
+
+def becomes(node: Node, cache: Value) -> Value:
+    """What one of `APPENDS` makes of a cache that it puts rows into."""
+    caches = len(APPENDS[node.op])
+    return node.outputs[-caches:][node.inputs.index(cache)]
+
+
 def check_states(graph: Graph) -> None:
-    """Raise TfgraphError where a state is read by anything but one cache_append, or where the
+    """Raise TfgraphError where a state is read by anything but one of `APPENDS`, once, or where the
     output of its name is not what that makes of it."""
     outputs = {output.name: output.value for output in graph.outputs}
     for item in graph.inputs:
@@ -64,7 +148,7 @@ def check_states(graph: Graph) -> None:
         if fill is None or fill.kind != "state":
             continue
         readers = graph.users.get(state, ())
-        others = [n for n in readers if n.op != "cache_append" or n.inputs[1:].count(state)]
+        others = [n for n in readers if not _only_appends(n, state)]
         if others or len(readers) != 1:
             node = (others or readers[1:] or (None,))[0]
             found = f"%{node.outputs[0].name} = {node.op}" if node else "nothing"
@@ -75,9 +159,14 @@ def check_states(graph: Graph) -> None:
             )
         if state in graph.output_values:
             raise TfgraphError(f"state {state} is an output itself", fill.location)
-        if outputs.get(state.name) != readers[0].output:
+        after = becomes(readers[0], state)
+        if outputs.get(state.name) != after:
             raise TfgraphError(
-                f"state {state}: the output '{state.name}' is not what cache_append makes of it",
+                f"state {state}: the output '{state.name}' is not what {readers[0].op} makes of it",
                 readers[0].location,
-                f"return {state.name}={readers[0].output}",
+                f"return {state.name}={after}",
             )
+
+
+def _only_appends(node: Node, state: Value) -> bool:
+    return node.inputs.count(state) == 1 and node.inputs.index(state) in APPENDS.get(node.op, ())

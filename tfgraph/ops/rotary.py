@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from tfgraph.ops.array import Array
 
 
-def _rotary(
+def infer_rotary(
     x: TensorType, cos: TensorType, sin: TensorType, *, heads: int, interleaved: bool
 ) -> TensorType:
+    """The result's type. Raises TfgraphError for operands that do not fit."""
     require_float(x)
     same_dtype(x, cos, sin)
     if x.rank != 3:
@@ -37,12 +38,14 @@ def _rotary(
     return x
 
 
-def _flops(x: TensorType, cos: TensorType, sin: TensorType, *, heads: int, **attrs: object) -> Dim:
+def rotary_flops(
+    x: TensorType, cos: TensorType, sin: TensorType, *, heads: int, **attrs: object
+) -> Dim:
     """Three operations for each element that is turned."""
     return 6 * product(x.shape[:-1]) * heads * cos.shape[-1]
 
 
-@op(infer=_rotary, kind="composite", flops=_flops)
+@op(infer=infer_rotary, kind="composite", flops=rotary_flops)
 def rotary(x: Array, cos: Array, sin: Array, /, *, heads: int, interleaved: bool = False) -> Array:
     """Turns pairs (a, b) of each head by their angles: (a cos - b sin, b cos + a sin).
 

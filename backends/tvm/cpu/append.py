@@ -1,72 +1,101 @@
-"""`cache_append` where the cache is a state: new rows are written into the caller's array.
+"""New rows of keys and values on their way into caches that are states: written into the caller's
+array, keys turned by their positions before, and queries with them.
 
-May import: lower, windows, kernels of this folder, ir.
+May import: kernels, files of this folder.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import Any
 
 from tvm.tirx.script import builder as T
 
-from tfgraph.backends.tvm.cpu.emit import argument, body, function, hold, scalar_argument, symbol
+from tfgraph.backends.tvm.cpu.emit import (
+    argument,
+    body,
+    function,
+    hold,
+    i64,
+    loop,
+    scalar_argument,
+    symbol,
+)
 from tfgraph.backends.tvm.cpu.rows import Part, each_part, each_row
-from tfgraph.backends.tvm.lower import Lowering, emitter
-from tfgraph.backends.tvm.windows import place
-from tfgraph.ir import DType
-from tfgraph.passes import NoMatch
-
-if TYPE_CHECKING:
-    from tfgraph.backends.tvm.cpu.kernels import CpuKernels
-    from tfgraph.ir import Dim, Graph, Node
+from tfgraph.backends.tvm.kernels import AppendShape, Columns, TurnShape
 
 Expr = Any
+Row = tuple[Expr, ...]
 
 
-def _fits(graph: Graph, node: Node) -> bool:
-    cache = node.inputs[0]
-    if not any(
-        i.value == cache and i.fill is not None and i.fill.kind == "state" for i in graph.inputs
-    ):
-        raise NoMatch("the cache is no state of the graph, so it is copied")
-    return cache.type.dtype == DType.float32 and cache.type.shape[2].is_const
-
-
-@emitter("cache_append", target="cpu", when=_fits)
-def append_in_place(low: Lowering, node: Node) -> None:
-    """The new rows, which may be columns of a merged projection, go where they belong."""
-    cache, new = node.inputs
-    source, pitch, offset = place(low, new)
-    kernels = cast("CpuKernels", low.kernels)
-    at: Dim = node.attrs["at"]  # type: ignore[assignment]
-    width = int(cache.type.shape[2])
-    kernel = low.kernel(
-        ("cache_append", width, pitch, offset),
-        lambda: cache_append("cache_append", width, pitch, offset, kernels.machine.lanes),
-        "cache_append",
-    )
-    low.put(node.output, low.call_in_place(kernel, cache, [source, low.expr(at)]))
-
-
-def cache_append(name: str, width: int, pitch: int, offset: int, lanes: int) -> Any:
-    """Rows at .. at + seq - 1 of cache (batch, capacity, width) become columns offset ..
-    offset + width - 1 of new (batch, seq, pitch)."""
-    batch, capacity, seq = symbol("batch"), symbol("capacity"), symbol("seq")
+def append(name: str, shape: AppendShape, lanes: int) -> Any:
+    """The kernel of `Kernels.append`."""
+    rows, turn = shape.rows, shape.turn
+    batch, capacity, seq = map(symbol, ("batch", "capacity", "seq"))
     with function(name) as builder:
-        cache = argument("cache", (batch, capacity, width))
-        new = argument("new", (batch, seq, pitch))
+        caches = [argument(f"cache{i}", (batch, capacity, r.width)) for i, r in enumerate(rows)]
+        added = [argument(f"new{i}", (batch, seq, r.pitch)) for i, r in enumerate(rows)]
+        if turn is not None:
+            queries = argument("queries", (batch, seq, turn.queries.pitch))
+            angles = (batch, seq, turn.half) if turn.by_entry else (seq, turn.half)
+            tables = [argument(table, angles) for table in ("cos", "sin")]
         at = scalar_argument("at")
+        moves = [
+            (cache, at, new, columns, 0)
+            for cache, new, columns in zip(caches, added, rows, strict=True)
+        ]
+        if turn is not None:
+            turned = argument("turned", (batch, seq, turn.queries.width))
+            moves[0] = (*moves[0][:-1], turn.kv_heads)
+            moves.append((turned, i64(0), queries, turn.queries, turn.heads))
 
-        def copy(row: Expr) -> None:
+        def move(row: Expr) -> None:
             entry = hold(T.floordiv(row, seq))
             i = hold(row - entry * seq)
+            for target, first, source, columns, heads in moves:
+                place, origin = (entry, first + i), (entry, i)
+                if not heads:
+                    _copy(target, place, source, origin, columns, lanes)
+                    continue
+                assert turn is not None
+                angle = (entry, i) if turn.by_entry else (i,)
+                _turn(target, place, source, origin, columns, heads, turn, tables, angle)
 
-            def part_of(_unrolled: int, part: Part) -> None:
-                source = Part(part.start + offset, part.count, part.lanes)
-                part.store(cache, source.load(new, entry, i), entry, at + i)
-
-            each_part(width, lanes, part_of)
-
+        width = sum(columns.width for *_, columns, _ in moves)
         with body():
-            each_row(batch * seq, width, copy)
+            each_row(batch * seq, width, move)
     return builder.get()
+
+
+def _copy(target: Any, place: Row, source: Any, origin: Row, columns: Columns, lanes: int) -> None:
+    def part_of(_unrolled: int, part: Part) -> None:
+        read = Part(part.start + columns.offset, part.count, part.lanes)
+        part.store(target, read.load(source, *origin), *place)
+
+    each_part(columns.width, lanes, part_of)
+
+
+def _turn(
+    target: Any,
+    place: Row,
+    source: Any,
+    origin: Row,
+    columns: Columns,
+    heads: int,
+    turn: TurnShape,
+    tables: Sequence[Any],
+    angle: Row,
+) -> None:
+    """(a cos - b sin, b cos + a sin) of each pair of each head, and what is behind them."""
+    size, half = columns.width // heads, turn.half
+    with loop(heads) as head:
+        start = hold(head * size)
+        with loop(half) as i:
+            first, second = (2 * i, 2 * i + 1) if turn.interleaved else (i, half + i)
+            cos, sin = (table[(*angle, i)] for table in tables)
+            p, q = (source[(*origin, columns.offset + start + n)] for n in (first, second))
+            T.buffer_store(target, p * cos - q * sin, [*place, start + first])
+            T.buffer_store(target, q * cos + p * sin, [*place, start + second])
+        with loop(size - 2 * half) as i:
+            column = start + 2 * half + i
+            T.buffer_store(target, source[(*origin, columns.offset + column)], [*place, column])

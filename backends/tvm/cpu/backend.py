@@ -24,7 +24,6 @@ from tfgraph.backends.tuning import Tuned, Tuning
 from tfgraph.backends.tvm.build import Program
 
 # Registers its emitter.
-from tfgraph.backends.tvm.cpu import cache as _cache  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cpu import embedding as _embedding  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
 from tfgraph.backends.tvm.cpu.rounding import rounding

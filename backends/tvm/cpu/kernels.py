@@ -7,6 +7,7 @@ from typing import Any
 
 from tfgraph.backends.tvm.attention_mask import Mask
 from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cpu.append import append
 from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
 from tfgraph.backends.tvm.cpu.attention_mask import KeyList
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
@@ -17,6 +18,7 @@ from tfgraph.backends.tvm.cpu.schedule import Schedule, default_schedule
 from tfgraph.backends.tvm.cpu.softmax import softmax
 from tfgraph.backends.tvm.generic import cpu_kernel
 from tfgraph.backends.tvm.kernels import (
+    AppendShape,
     AttentionShape,
     Kernels,
     LinearShape,
@@ -80,6 +82,10 @@ class CpuKernels(Kernels):
     ) -> PrimFunc:
         """Flash attention."""
         return attention("attention", shape, plan, self.machine, scale=scale, softcap=softcap)
+
+    def append(self, name: str, shape: AppendShape) -> PrimFunc:
+        """A row at a time, dealt to all threads where there are many."""
+        return append(name, shape, self.machine.lanes)
 
     def key_mask(self, low: Any, keep: Any) -> tuple[Mask, list[Any]]:
         """The list of allowed keys and their number, once a forward for each mask tensor."""

@@ -27,9 +27,6 @@ from tfgraph.backends.base import (
 )
 from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tvm.callers import describe
-
-# Registers its emitter.
-from tfgraph.backends.tvm.cuda import cache as _cache  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from tfgraph.backends.tvm.cuda.arch import arch_names, check_float, default_archs, parse_archs
 from tfgraph.backends.tvm.cuda.emit import CudaCode, emit_cuda
 from tfgraph.backends.tvm.cuda.kernels import CudaKernels

@@ -9,6 +9,7 @@ import numpy as np
 
 from tfgraph.backends.tvm.attention_mask import Mask
 from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cuda.append import append
 from tfgraph.backends.tvm.cuda.arch import ARCHITECTURES, DEFAULT_ARCH
 from tfgraph.backends.tvm.cuda.attention import attention
 from tfgraph.backends.tvm.cuda.attention_mask import KeyMask
@@ -19,6 +20,7 @@ from tfgraph.backends.tvm.cuda.softmax import softmax
 from tfgraph.backends.tvm.cuda.tensor_attention import attention as tensor_attention
 from tfgraph.backends.tvm.generic import cuda_kernel
 from tfgraph.backends.tvm.kernels import (
+    AppendShape,
     AttentionShape,
     Kernels,
     LinearShape,
@@ -112,6 +114,10 @@ class CudaKernels(Kernels):
                 shape, plan, shared_bytes=self._shared_bytes, scale=scale, softcap=softcap
             )
         return attention(shape, plan, scale=scale, softcap=softcap)
+
+    def append(self, name: str, shape: AppendShape) -> PrimFunc:
+        """A row of blocks for each row."""
+        return append(name, shape)
 
     def key_mask(self, low: Any, keep: Any) -> tuple[Mask, list[Any]]:
         """The mask as it is."""

@@ -137,6 +137,26 @@ DEVICE void load_16_bf16(float* to, const __nv_bfloat16* from) {
     to[i] = __bfloat162float(reinterpret_cast<const __nv_bfloat16*>(&read)[i]);
 }
 
+// Sixteen bytes from memory to memory, both aligned to 16.
+DEVICE void copy_16(void* to, const void* from) {
+  *static_cast<uint4*>(to) = *static_cast<const uint4*>(from);
+}
+
+// The reverse of `load_16`: float32 numbers, each rounded to nearest even, to sixteen bytes.
+DEVICE void store_16_f32(float* to, const float* from) {
+  *reinterpret_cast<float4*>(to) = make_float4(from[0], from[1], from[2], from[3]);
+}
+
+DEVICE void store_16_f16(half* to, const float* from) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(pack_f16(from[0], from[1]), pack_f16(from[2], from[3]),
+                                             pack_f16(from[4], from[5]), pack_f16(from[6], from[7]));
+}
+
+DEVICE void store_16_bf16(__nv_bfloat16* to, const float* from) {
+  *reinterpret_cast<uint4*>(to) = make_uint4(pack_bf16(from[0], from[1]), pack_bf16(from[2], from[3]),
+                                             pack_bf16(from[4], from[5]), pack_bf16(from[6], from[7]));
+}
+
 // float32 rounded to tf32's 10 bits, ties away from zero.
 DEVICE unsigned to_tf32(float x) {
   unsigned y;
