@@ -45,9 +45,15 @@ class Target:
     mcpu: str | None = None
     threads: int | None = None
     shared: bool = False
+    tf32: bool = False
+    """Whether products of float32 take their factors in tf32, on tensor cores of CUDA."""
     schedules: Path | None = None
     """A database of the user's own schedules, which come before those that ship: how kernels go
     through their work, not what they compute."""
+
+    def __post_init__(self) -> None:
+        if self.tf32 and self.name != "cuda":
+            raise TfgraphError(f"tf32 is for target cuda, not {self.name}")
 
 
 Executable = Runnable

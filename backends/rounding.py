@@ -14,6 +14,9 @@ UNITS = {"float64": 2.0**-53, "float32": 2.0**-24, "float16": 2.0**-11, "bfloat1
 """u, the largest relative error of one rounding to nearest, by dtype (IEEE 754; bfloat16 has eight
 significant bits)."""
 
+TF32 = 2.0**-11
+"""The same of tf32, float32 with eleven significant bits."""
+
 SMALLEST = {"float64": 2.0**-1074, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 """The smallest positive number of a dtype: twice the error of a rounding near 0."""
 
@@ -47,12 +50,14 @@ _UNKNOWN = Accuracy(8)  # 4 ulp: what math libraries for accelerators document a
 class Rounding:
     """How one kernel rounds; what is left out is the worst case of any kernel.
 
+    `factors`: by what share of itself each factor of a `matmul` may be rounded before.
     `matmul`, `weighted_sum`: the depth of a product's sum; `along`, `across`: of a sum along the
     last axis and along another. `steps`: how many roundings a primitive stands for, 1 if it is not
     named. `flush`: results below it may become 0. `arithmetic`: the dtype in which it computes,
     where that is another than the graph's, to which it rounds once at the end.
     """
 
+    factors: float = 0.0
     matmul: Depth = one_by_one
     weighted_sum: Depth = one_by_one
     along: Depth = one_by_one

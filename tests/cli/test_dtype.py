@@ -61,6 +61,13 @@ def test_what_is_refused(tfgraph: Any) -> None:
         "compile tiny.tfg --target cuda --arch sm_75 --dtype bfloat16": (
             "error: bfloat16 needs sm_80 or newer, not sm_75\nhint: float16 runs on all\n"
         ),
+        "compile tiny.tfg --tf32": "error: --tf32 is for --target cuda, not cpu\n",
+        "compile tiny.tfg --target cuda --tf32 --dtype bfloat16": (
+            "error: tf32 is for models in float32, and this is in bfloat16\n"
+        ),
+        "compile tiny.tfg --target cuda --arch sm_75,sm_90 --tf32": (
+            "error: tf32 needs sm_80 or newer, not sm_75\n"
+        ),
         "compare tiny.tfg --dtype float16": (
             "error: dtype: float16 does not run on cpu\n"
             "hint: dtype: float32 does; `tfgraph run --target numpy` takes float16\n"

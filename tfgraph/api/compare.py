@@ -115,8 +115,8 @@ def _outputs(a: Side, b: Side) -> tuple[Difference, ...]:
 
 
 def _carried(a: Side, b: Side, found: Sequence[Triple]) -> list[Difference]:
-    names = a.name, b.name
-    return carried(a.graph, a.weights, a.feeds, a.sizes, names, found)
+    targets = a.target, b.target
+    return carried(a.graph, a.weights, a.feeds, a.sizes, targets, found)
 
 
 def _judged(

@@ -358,7 +358,8 @@ def _command(
     given = [word for name, value in options.items() if value for word in (name, value)]
     patterns = [tap] if isinstance(tap, str) else tap
     given += [word for pattern in patterns for word in ("--tap", pattern)]
-    return ["tfgraph", "compile", *origin, *given, *(["--shared"] if target.shared else [])]
+    given += [f"--{name}" for name in ("tf32", "shared") if getattr(target, name)]
+    return ["tfgraph", "compile", *origin, *given]
 
 
 def _verified(

@@ -16,7 +16,7 @@ from tfgraph.backends.base import backend_names
 from tfgraph.rounding import end_to_end, isolated_bounds
 
 if TYPE_CHECKING:
-    from tfgraph.backends.base import Weights
+    from tfgraph.backends.base import Target, Weights
     from tfgraph.ir import Graph, Value
 
 NDArray = np.ndarray[Any, Any]
@@ -31,15 +31,15 @@ def carried(
     weights: Weights,
     feeds: Arrays,
     sizes: Mapping[str, int],
-    backends: Sequence[str],
+    backends: Sequence[str | Target],
     found: Sequence[Triple],
 ) -> list[Difference]:
     """Values of a graph, with the errors that two backends carry from its inputs on; behind a
     rounding to integers under the bound that is measured."""
     bounds = dict.fromkeys({value.name for _, value, _, _ in found}, 0.0)
     # The reference's own roundings are in the bound of any other backend.
-    for name in {name for name in backends if name != REFERENCE} or {REFERENCE}:
-        more = end_to_end(graph, weights, feeds, sizes, _kernels(name), set(bounds))
+    for backend in {b for b in backends if _name(b) != REFERENCE} or {REFERENCE}:
+        more = end_to_end(graph, weights, feeds, sizes, _kernels(backend), set(bounds))
         bounds = {value: bound + more[value] for value, bound in bounds.items()}
     made = [
         (difference(name, want, got, bounds[value.name]), value) for name, value, want, got in found
@@ -57,16 +57,20 @@ def isolated(
     sizes: Mapping[str, int],
     want: Arrays,
     got: Arrays,
-    backend: str,
+    backend: str | Target,
 ) -> list[Difference]:
     """The outputs of a kernel, on the very same inputs."""
     bounds = isolated_bounds(graph, weights, arrays, sizes, _kernels(backend))
     return [difference(o.name, want[o.name], got[o.name], bounds[o.name]) for o in graph.outputs]
 
 
-def _kernels(backend: str) -> str | None:
+def _kernels(backend: str | Target) -> str | Target | None:
     """The backend whose kernels round; None for one that says nothing of its own."""
-    return backend if backend in backend_names() else None
+    return backend if _name(backend) in backend_names() else None
+
+
+def _name(backend: str | Target) -> str:
+    return backend if isinstance(backend, str) else backend.name
 
 
 def apart(a: NDArray, b: NDArray) -> float:

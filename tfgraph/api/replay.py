@@ -20,7 +20,7 @@ from tfgraph.backends.base import find_backend
 from tfgraph.errors import MissingTool, TfgraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from tfgraph.api.bounds import Difference
     from tfgraph.backends.base import Executable, Target, Weights
@@ -101,7 +101,7 @@ def isolated_failures(
         arrays = {name: reference[name] for name in kernel.reads}
         want = {name: reference[name] for name in results}
         for wrong in judge_kernel(
-            kernel.graph, replay.weights, arrays, sizes, want, results, replay.target.name
+            kernel.graph, replay.weights, arrays, sizes, want, results, replay.target
         ):
             yield Isolated(kernel, *wrong, arrays)
             break
@@ -114,16 +114,14 @@ def judge_kernel(
     sizes: Mapping[str, int],
     want: Mapping[str, NDArray],
     got: Mapping[str, NDArray],
-    backend: str,
+    backend: str | Target,
 ) -> Iterator[tuple[Difference, Judgement]]:
     """The results of one kernel that exceed their bounds, and are worse than honest arithmetic."""
     for found in isolated(graph, weights, arrays, sizes, want, got, backend):
         if found.ok:
             continue
-        pairs: Sequence[tuple[str, NDArray]] = [
-            ("numpy", want[found.name]),
-            (backend, got[found.name]),
-        ]
+        name = backend if isinstance(backend, str) else backend.name
+        pairs = [("numpy", want[found.name]), (name, got[found.name])]
         judgement = judge(graph, found.name, weights, sizes, arrays, pairs)
-        if backend in judgement.blamed:
+        if name in judgement.blamed:
             yield found, judgement

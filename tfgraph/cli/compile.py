@@ -70,6 +70,10 @@ def compile(
         str | None, typer.Option(metavar="CPU", help="LLVM's name of a CPU [default: this one]")
     ] = None,
     dtype: DtypeOption = None,
+    tf32: Annotated[
+        bool,
+        typer.Option("--tf32", help="CUDA: products of float32 round their factors to tf32"),
+    ] = False,
     passes: PassesOption = None,
     strict_masks: StrictMasksOption = False,
     tap: Annotated[
@@ -113,7 +117,8 @@ def compile(
     read = read.intervene(edits) if edits else read
     if isinstance(read.weights, Seeded) and not tune:  # which is to measure on idle cores
         read.weights.make_ahead()  # while the compiler is imported
-    chosen = choose_target(read, target, arch=arch, mcpu=mcpu, threads=threads, dtype=dtype)
+    options: dict[str, Any] = {"arch": arch, "mcpu": mcpu, "threads": threads}
+    chosen = choose_target(read, target, dtype=dtype, tf32=tf32, **options)
     if shared and chosen.name != "cpu":
         raise TfgraphError(f"--shared is for --target cpu, not {chosen.name}")
     chosen = replace(chosen, shared=shared)
@@ -278,7 +283,7 @@ def _print_report(session: Session, report: CompileReport) -> None:
         return
     line = target.name
     if target.arch:
-        line += f" {target.arch} ({target.arch_origin})"
+        line += f" {target.arch} ({target.arch_origin})" + " tf32" * target.tf32
     manifest = read_manifest(artifact)
     if "cpu" in manifest:
         line += f" {manifest['cpu']['mcpu']} ({'--mcpu' if target.mcpu else 'this machine'})"

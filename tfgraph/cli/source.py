@@ -107,6 +107,7 @@ def choose_target(
     mcpu: str | None = None,
     threads: int | None = None,
     dtype: str | None = None,
+    tf32: bool = False,
 ) -> Target:
     """The target asked for, else the model file's, else the CPU; for CUDA with an architecture and
     where that came from. Raises TfgraphError for what does not exist or go together."""
@@ -125,15 +126,20 @@ def choose_target(
     if mcpu is not None and chosen != "cpu":
         raise TfgraphError(f"--mcpu is for --target cpu, not {chosen}")
     if chosen != "cuda":
+        if tf32:
+            raise TfgraphError(f"--tf32 is for --target cuda, not {chosen}")
         return Target(chosen, mcpu=mcpu, threads=threads)
-    from tfgraph.backends.tvm.cuda.arch import arch_names, check_float, default_archs
+    from tfgraph.backends.tvm.cuda.arch import arch_names, check_float, check_tf32, default_archs
     from tfgraph.ir import dtype as dtype_of
 
     with _Place(model, "arch", from_file=arch is None and model.arch is not None):
         found, origin = default_archs(arch, model.arch)
     with _Place(model, "dtype", from_file=dtype is None):
         check_float(dtype_of(dtype or model.dtype).value, found[0])
-    return Target(chosen, arch=arch_names(found), arch_origin=origin, threads=threads)
+    if tf32:
+        check_tf32([dtype_of(dtype or model.dtype).value], found[0])
+    archs = arch_names(found)
+    return Target(chosen, arch=archs, arch_origin=origin, threads=threads, tf32=tf32)
 
 
 class _Place:

@@ -206,7 +206,7 @@ class Bounded(Moves):
         """gamma_h times the actual sum of |a||b|."""
         with np.errstate(all="ignore"):
             y = matmul(self.data, other.data)
-        return self._product(other, y, self.rounding.matmul)
+        return self._product(other, y, self.rounding.matmul, self.rounding.factors)
 
     def weighted_sum(self, values: Bounded) -> Bounded:
         """The same; a weight of 0 takes nothing."""
@@ -215,13 +215,16 @@ class Bounded(Moves):
         finite = replace(values, data=np.where(np.isfinite(values.data), values.data, 0.0))
         return self._product(finite, y, self.rounding.weighted_sum)
 
-    def _product(self, other: Bounded, y: NDArray, depth: Callable[[int], float]) -> Bounded:
+    def _product(
+        self, other: Bounded, y: NDArray, depth: Callable[[int], float], factors: float = 0.0
+    ) -> Bounded:
         n = self.data.shape[-1]
         a, b = np.abs(self.data), np.abs(other.data)
         with np.errstate(all="ignore"):
             moved = times(a, b, self.error, other.error, matmul)
             size = matmul(a, b) + _or_zero(moved)
-            own = self.gamma(depth(n), n) * size + n * self.floor
+            share = (1 + self.gamma(depth(n), n)) * (1 + factors) ** 2 - 1
+            own = share * size + n * self.floor
             return self.made(y, moved, own)
 
     def join(self, others: Sequence[Bounded], axis: int) -> Bounded:

@@ -244,7 +244,7 @@ class Dual(Moves):
         """The product, and that of the squares for the size of its roundings."""
         with np.errstate(all="ignore"):
             y = matmul(self.data, other.data)
-        return self._product(other, y, self.rounding.matmul)
+        return self._product(other, y, self.rounding.matmul, self.rounding.factors)
 
     def weighted_sum(self, values: Dual) -> Dual:
         """The same; a weight of 0 takes nothing."""
@@ -253,7 +253,9 @@ class Dual(Moves):
         finite = replace(values, data=np.nan_to_num(values.data, posinf=0, neginf=0))
         return self._product(finite, y, self.rounding.weighted_sum)
 
-    def _product(self, other: Dual, y: NDArray, depth: Callable[[int], float]) -> Dual:
+    def _product(
+        self, other: Dual, y: NDArray, depth: Callable[[int], float], factors: float = 0.0
+    ) -> Dual:
         a, b = self.settled, other.settled
         rank = y.ndim
         with np.errstate(all="ignore"):
@@ -268,6 +270,8 @@ class Dual(Moves):
             if repeats.max(initial=1) >= 2:  # else those of b, a sort of a weight, hardly matter
                 repeats = np.minimum(repeats, _repeats(b.data, -2))
             own = self.unit**2 * _summed(depth(a.data.shape[-1]), squares, y, repeats)
+            if factors:  # of equal terms they are rounded alike
+                own = own + 2 * np.square(factors * SIZE) * repeats * squares
             made = replace(self._made(y, tangent, None), sure=a.sure and b.sure)
             return made._rounded(own)
 

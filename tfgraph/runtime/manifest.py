@@ -65,6 +65,7 @@ MANIFEST: Mapping[str, Form] = {
     "cuda?": {
         "kernels": int,
         "launches": int,
+        "tf32?": bool,
         "images?": [{"file": str, "kind": str, "arch": str, "cuda": str}],
         "usage?": Each(Each(Each(int))),
     },

@@ -8,7 +8,7 @@ CUDA 13. May import: the standard library, runtime and errors; no TVM, no CUDA t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -128,6 +128,16 @@ def check_float(dtype: str, arch: CudaArch) -> None:
         raise TfgraphError(
             f"bfloat16 needs sm_80 or newer, not {arch.name}", hint="float16 runs on all"
         )
+
+
+def check_tf32(dtypes: Collection[str], arch: CudaArch) -> None:
+    """Raise TfgraphError where tf32 is asked for, for a model that has these types, and an
+    architecture, that it is not for."""
+    narrow = sorted(set(dtypes) & {"float16", "bfloat16"})
+    if narrow:
+        raise TfgraphError(f"tf32 is for models in float32, and this is in {narrow[0]}")
+    if arch.capability < (8, 0):
+        raise TfgraphError(f"tf32 needs sm_80 or newer, not {arch.name}")
 
 
 def _for_capability(capability: tuple[int, int]) -> CudaArch | None:

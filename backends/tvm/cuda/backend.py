@@ -27,7 +27,13 @@ from tfgraph.backends.base import (
 )
 from tfgraph.backends.rounding import Rounding
 from tfgraph.backends.tvm.callers import describe
-from tfgraph.backends.tvm.cuda.arch import arch_names, check_float, default_archs, parse_archs
+from tfgraph.backends.tvm.cuda.arch import (
+    arch_names,
+    check_float,
+    check_tf32,
+    default_archs,
+    parse_archs,
+)
 from tfgraph.backends.tvm.cuda.emit import CudaCode, emit_cuda
 from tfgraph.backends.tvm.cuda.kernels import CudaKernels
 from tfgraph.backends.tvm.cuda.rounding import rounding
@@ -69,16 +75,21 @@ class CudaBackend(CompilingBackend):
         """`kernels.cu`, what it becomes for each architecture, the launches of its kernels, and
         host objects."""
         archs = parse_archs(self.settle(target).arch or "")
-        for value in graph.values():
-            check_float(value.type.dtype.value, archs[0])
-        kernels = CudaKernels(min(arch.shared_bytes_per_block for arch in archs))
+        dtypes = {value.type.dtype.value for value in graph.values()}
+        for dtype in dtypes:
+            check_float(dtype, archs[0])
+        if target.tf32:
+            check_tf32(dtypes, archs[0])
+        shared_bytes = min(arch.shared_bytes_per_block for arch in archs)
+        kernels = CudaKernels(shared_bytes, tf32=target.tf32)
         lowered = lower(graph, weights, kernels, functions)
         comments = {name: describe(nodes) for name, nodes in lowered.calls.items()}
         code = emit_cuda(lowered.module, archs[0], comments, archs[1:])
         toolkit = find_toolkit()
         images = [] if toolkit is None else make_images(toolkit, code.source, archs)
         _warn_of_spills(images)
-        return _built(lowered, code, images, None if toolkit is None else toolkit.name)
+        made_by = None if toolkit is None else toolkit.name
+        return _built(lowered, code, images, made_by, target.tf32)
 
     def compile(
         self,
@@ -104,7 +115,7 @@ class CudaBackend(CompilingBackend):
 
     def rounding(self, node: Node, target: Target) -> Rounding:
         """What the kernel of the node declares."""
-        return rounding(node)
+        return rounding(node, tf32=target.tf32)
 
     def runs_here(self, target: Target) -> str | None:
         """Whether a GPU is here with all that it takes, and what would be compiled is for it."""
@@ -142,7 +153,9 @@ def _warn_of_spills(images: Sequence[Image]) -> None:
                 )
 
 
-def _built(lowered: Lowered, code: CudaCode, images: Sequence[Image], toolkit: str | None) -> Built:
+def _built(
+    lowered: Lowered, code: CudaCode, images: Sequence[Image], toolkit: str | None, tf32: bool
+) -> Built:
     """What an artifact holds: source and code, the launches, and host objects."""
     launches = [kernel.to_json() for kernel in code.kernels]
     usage = {
@@ -169,6 +182,7 @@ def _built(lowered: Lowered, code: CudaCode, images: Sequence[Image], toolkit: s
             "cuda": {
                 "kernels": len(code.kernels),
                 "launches": code.launches,
+                **({"tf32": True} if tf32 else {}),
                 "images": [image.to_json() for image in images],
                 "usage": usage,
             },

@@ -39,9 +39,10 @@ class CudaKernels(Kernels):
 
     target = "cuda"
 
-    def __init__(self, shared_bytes: int = SHARED_BYTES) -> None:
-        """For GPUs whose blocks may have so much shared memory."""
-        self._shared_bytes = shared_bytes
+    def __init__(self, shared_bytes: int = SHARED_BYTES, *, tf32: bool = False) -> None:
+        """For GPUs whose blocks may have so much shared memory. With `tf32` products of float32
+        take their factors in tf32."""
+        self._shared_bytes, self._tf32 = shared_bytes, tf32
 
     def generic(self, node: Node) -> PrimFunc:
         """A thread an element, or a row where it is reduced."""
@@ -68,6 +69,7 @@ class CudaKernels(Kernels):
             activation=shape.activation,
             gate=shape.gate,
             dtype=shape.dtype,
+            tf32=self._tf32,
             name=name,
         )
 
@@ -83,7 +85,8 @@ class CudaKernels(Kernels):
         leading = tuple(a[:-2]), tuple(b[:-2])
         name = "weighted_sum" if skip_zeros else "matmul"
         sizes = a[-2], b[-1], a[-1]
-        return matmul(*leading, *sizes, skip_zeros=skip_zeros, dtype=dtype, name=name)
+        options: dict[str, Any] = {"dtype": dtype, "tf32": self._tf32, "name": name}
+        return matmul(*leading, *sizes, skip_zeros=skip_zeros, **options)
 
     def norm(self, name: str, shape: NormShape) -> PrimFunc:
         """A block a row."""

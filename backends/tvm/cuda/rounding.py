@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from tfgraph.backends.rounding import SMALLEST, UNITS, Accuracy, Rounding
+from tfgraph.backends.rounding import SMALLEST, TF32, UNITS, Accuracy, Rounding
 from tfgraph.backends.tvm.cuda import attention, norm, softmax
 from tfgraph.backends.tvm.cuda.flash_tile import (
     LEAST_TILE_KEYS,
@@ -32,12 +32,23 @@ FUNCTIONS = {name: Accuracy(2 * ulps + 1) for name, ulps in ULPS.items()}
 _NORMS = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")
 
 
-def rounding(node: Node) -> Rounding:
+PRODUCTS = (*LINEARS, "matmul")
+"""The ops whose factors are rounded to tf32 on request."""
+
+
+def rounding(node: Node, *, tf32: bool = False) -> Rounding:
     """How the kernel of a node rounds: in float32, of floats of 16 bits too, which it rounds to at
     the end."""
     found = _of_op(node)
+    if tf32 and node.op in PRODUCTS:
+        return replace(found, factors=TF32, matmul=_tf32_depth)
     dtypes = {v.type.dtype.value for v in (*node.inputs, *node.outputs)}
     return found if dtypes.isdisjoint(NARROW) else replace(found, arithmetic="float32")
+
+
+def _tf32_depth(terms: int) -> float:
+    """As `product_depth`, in steps of 8."""
+    return 2 * (terms + -(-terms // 8))
 
 
 def _of_op(node: Node) -> Rounding:
