@@ -1,7 +1,8 @@
 """Layer norm (Ba et al., 2016) and RMS norm (Zhang and Sennrich, 2019), each with a fused add.
 
-A block takes one row and holds it in registers, so the row is read once; the variance is the mean
-of squared deviations from the mean, not a difference of large sums. May import: tvm.
+A block takes one row and holds it in registers, so the row is read once, sixteen bytes at a time
+where it is made of such; the variance is the mean of squared deviations from the mean, not a
+difference of large sums. May import: tvm.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from tfgraph.backends.tvm.cuda.kernel import (
     BlockReduction,
     Dim,
     Kernel,
+    branch,
     f32,
     flat,
-    guarded,
     kernel,
     let,
-    load,
     local,
     loop,
     pick,
@@ -30,6 +30,7 @@ from tfgraph.backends.tvm.cuda.kernel import (
     store,
     when,
 )
+from tfgraph.backends.tvm.cuda.vectors import load_vector, store_vector, vector_of
 
 _VALUES_PER_THREAD = 8
 
@@ -45,10 +46,11 @@ def threads_of(width: int) -> int:
     return threads
 
 
-def depth(width: int) -> int:
-    """How many additions an element passes through: those of its thread, then over the block."""
+def depth(width: int, chunk: int) -> int:
+    """How many additions an element passes through: those of its thread, which takes `chunk`
+    neighbours at a time, then over the block."""
     threads = threads_of(width)
-    return -(-width // threads) - 1 + reduction_depth(threads)
+    return -(-width // (chunk * threads)) * chunk - 1 + reduction_depth(threads)
 
 
 def layer_norm(
@@ -152,8 +154,8 @@ class _Row:
         self.wide = {name: k.buffer(name, (*dims, width), dtype) for name in before}
         self.vectors = {name: k.buffer(name, (width,), dtype) for name in vectors}
         self.wide |= {name: k.buffer(name, (*dims, width), dtype) for name in after}
-        self.threads = threads_of(width)
-        self.per_thread = -(-width // self.threads)
+        self.threads, self.chunk = threads_of(width), vector_of(dtype, width)
+        self.per_thread = -(-width // (self.chunk * self.threads))
 
     @contextmanager
     def launch(self) -> Generator[None]:
@@ -162,47 +164,76 @@ class _Row:
             self.row = let("row", block)
             shape = (self.rows, self.width)
             self.wide = {name: flat(buffer, shape) for name, buffer in self.wide.items()}
-            self.t = local("t", (self.per_thread,))
+            self.t = local("t", (self.per_thread * self.chunk,))
             self.reduce = BlockReduction(self.thread, self.threads)
             yield
 
     def read(self) -> None:
-        """t = (a + shift) + b; and total = t, where it is asked for."""
+        """t = (a + shift) + b; and total = t, where it is asked for. Behind the row, t is 0."""
         with self._columns() as (i, column):
-            t = load(self.wide["a"], self.row, column)
-            if "shift" in self.vectors:
-                t = t + load(self.vectors["shift"], column)
-            if "b" in self.wide:
-                t = t + load(self.wide["b"], self.row, column)
-            whole = self.width % self.threads == 0
-            store(self.t, [i], t if whole else guarded(column < self.width, t, f32(0)))
-            if "total" in self.wide:
-                with when(column < self.width):
-                    store(self.wide["total"], [self.row, column], self.t[i])
+            if self._whole:
+                self._read(i, column)
+            else:
+                branch(column < self.width, lambda: self._read(i, column), lambda: self._fill(i))
+
+    def _read(self, i: Any, column: Any) -> None:
+        names = [name for name in ("a", "shift", "b") if name in self.wide | self.vectors]
+        terms = [self._load(name, column) for name in names]
+        with loop("e", self.chunk, unroll=True) as e:
+            t = terms[0][e]
+            for term in terms[1:]:
+                t = t + term[e]
+            store(self.t, [i * self.chunk + e], t)
+        if "total" in self.wide:
+            place = (self.row, column)
+            store_vector(self.wide["total"], place, self.t, self.chunk, i * self.chunk)
+
+    def _fill(self, i: Any) -> None:
+        with loop("e", self.chunk, unroll=True) as e:
+            store(self.t, [i * self.chunk + e], f32(0))
 
     def sum(self, name: str, term: Callable[[Any], Any]) -> Any:
         """The sum of term(t) over the row."""
         mine = local("mine", (1,))
         store(mine, [0], f32(0))
-        with self._columns() as (i, column):
-            store(mine, [0], mine[0] + pick(column < self.width, term(self.t[i]), f32(0)))
+        with self._columns() as (i, column), loop("e", self.chunk, unroll=True) as e:
+            value = term(self.t[i * self.chunk + e])
+            if not self._whole:
+                value = pick(column < self.width, value, f32(0))
+            store(mine, [0], mine[0] + value)
         return self.reduce(name, mine[0], lambda a, b: a + b)
 
     def write(self, normed: Callable[[Any], Any]) -> None:
         """out = normed(t) * scale + bias."""
         with self._columns() as (i, column), when(column < self.width):
-            value = normed(self.t[i])
-            if "scale" in self.vectors:
-                value = value * load(self.vectors["scale"], column)
-            if "bias" in self.vectors:
-                value = value + load(self.vectors["bias"], column)
-            store(self.wide["out"], [self.row, column], value)
+            scale, bias = (
+                self._load(name, column) if name in self.vectors else None
+                for name in ("scale", "bias")
+            )
+            out = local("y", (self.chunk,))
+            with loop("e", self.chunk, unroll=True) as e:
+                value = normed(self.t[i * self.chunk + e])
+                value = value if scale is None else value * scale[e]
+                store(out, [e], value if bias is None else value + bias[e])
+            store_vector(self.wide["out"], (self.row, column), out, self.chunk)
+
+    def _load(self, name: str, column: Any) -> Any:
+        """Neighbours in this row of an array, or in a row that all share."""
+        if name in self.vectors:
+            return load_vector(f"own_{name}", self.chunk, self.vectors[name], column)
+        return load_vector(f"own_{name}", self.chunk, self.wide[name], self.row, column)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether all threads have as many columns."""
+        return self.width == self.per_thread * self.chunk * self.threads
 
     @contextmanager
     def _columns(self) -> Generator[tuple[Any, Any]]:
-        """This thread's columns: (number, column); the last may lie behind the row's end."""
+        """This thread's columns, by the first of each vector: (number, column); the last may lie
+        behind the row's end."""
         if self.per_thread == 1:
-            yield 0, self.thread
+            yield 0, let("column", self.thread * self.chunk) if self.chunk > 1 else self.thread
         else:
             with loop("i", self.per_thread, unroll=True) as i:
-                yield i, let("column", i * self.threads + self.thread)
+                yield i, let("column", (i * self.threads + self.thread) * self.chunk)

@@ -16,6 +16,7 @@ from tfgraph.backends.tvm.cuda.flash_tile import (
     values_depth,
     weights_depth,
 )
+from tfgraph.backends.tvm.cuda.vectors import vector_of
 from tfgraph.backends.tvm.narrow import NARROW
 from tfgraph.ir import Node
 from tfgraph.ops.fused import LINEARS
@@ -55,12 +56,20 @@ def _of_op(node: Node) -> Rounding:
     if node.op in LINEARS:
         return Rounding(functions=FUNCTIONS, steps={"pow": 2})
     if node.op in _NORMS:
-        return Rounding(along=norm.depth, functions=FUNCTIONS, steps=norm.STEPS)
+        along = partial(norm.depth, chunk=_chunk(node))
+        return Rounding(along=along, functions=FUNCTIONS, steps=norm.STEPS)
     if node.op == "softmax" and node.attrs["axis"] in (-1, node.output.type.rank - 1):
-        return Rounding(along=softmax.depth, functions=FUNCTIONS)
+        return Rounding(along=partial(softmax.depth, chunk=_chunk(node)), functions=FUNCTIONS)
     if node.op == "attention":
         return _attention(node)
     return Rounding(functions=FUNCTIONS, steps={"pow": 2})
+
+
+def _chunk(node: Node) -> int:
+    """How many neighbours of its rows a thread takes at a time."""
+    type_ = node.inputs[0].type
+    width = type_.shape[-1]
+    return vector_of(type_.dtype.value, int(width)) if width.is_const else 1
 
 
 def _attention(node: Node) -> Rounding:

@@ -102,7 +102,7 @@ def _definition(match: re.Match[str], kernel: Kernel) -> tuple[Kernel, str]:
     body = rename(match["body"]).splitlines()
     typed = [(re.split(r"[* ]", item)[0], item.split()[-1]) for item in parameters]
     assigned = [line.partition(" = ")[0] for line in body if " = " in line and REMARK not in line]
-    written = {name for target in assigned for name in re.findall(r"\w+", target)}
+    written = {name for target in assigned for name in re.findall(r"\w+", target.partition("[")[0])}
     written |= {call[1] for line in body if (call := _WRITES.match(line))}
     parameters = [
         f"const {item}" if "*" in item and name not in written else item

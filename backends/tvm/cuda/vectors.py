@@ -23,26 +23,23 @@ def load_vector(name: str, count: int, buffer: Any, *indices: Any) -> Any:
     """A register array with the `count` neighbours from buffer[indices] on; `count` is 1 or 16
     bytes, then the address is a multiple of that."""
     numbers = local(name, (count,))
-    read_vector(numbers, 0, count, buffer, *indices)
+    if count == 1:
+        store(numbers, [0], load(buffer, *indices))
+    else:
+        name = f"load_16_{SHORT[str(buffer.dtype)]}"
+        call(name, address(numbers, 0), address(buffer, *indices))
     return numbers
 
 
-def read_vector(numbers: Any, at: Any, count: int, buffer: Any, *indices: Any) -> None:
-    """The same into numbers[at:]."""
+def store_vector(
+    buffer: Any, indices: tuple[Any, ...], numbers: Any, count: int, at: Any = 0
+) -> None:
+    """The reverse, of numbers[at:]: each is rounded to the buffer's type."""
     if count == 1:
-        store(numbers, [at], load(buffer, *indices))
-    else:
-        name = f"load_16_{SHORT[str(buffer.dtype)]}"
-        call(name, address(numbers, at), address(buffer, *indices))
-
-
-def store_vector(buffer: Any, indices: tuple[Any, ...], numbers: Any, count: int) -> None:
-    """The reverse: each number rounded to the buffer's type."""
-    if count == 1:
-        store(buffer, indices, numbers[0])
+        store(buffer, indices, numbers[at])
     else:
         name = f"store_16_{SHORT[str(buffer.dtype)]}"
-        call(name, address(buffer, *indices), address(numbers, 0))
+        call(name, address(buffer, *indices), address(numbers, at))
 
 
 def copy_vector(

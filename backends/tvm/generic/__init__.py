@@ -1,8 +1,9 @@
 """Generic kernels: a correct one for every core op that nobody wrote a special kernel for, and for
 `rotary`, whose parts would be ten.
 
-`cpu_kernel` and `cuda_kernel` build a node's PrimFunc from the same definition of its op. Its
-parameters are the node's inputs in order, an int64 for each of `symbols_of(node)`, the outputs.
+`cpu_kernel`, `gpu_kernel` and `cuda_kernel` build a node's PrimFunc from the same definition of its
+op. Its parameters are the node's inputs in order, an int64 for each of `symbols_of(node)`, the
+outputs.
 May import: tvm, tfgraph.ir, errors.
 """
 
@@ -13,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.backends.tvm.generic import elementwise, masking, movement, reduction, rotary
 from tfgraph.backends.tvm.generic.dims import symbols_of
 from tfgraph.backends.tvm.generic.kernel import EMITTERS, build, kernel_key
-from tfgraph.backends.tvm.generic.loops import CpuLoops, CudaLoops
+from tfgraph.backends.tvm.generic.loops import CpuLoops, CudaLoops, GpuLoops
 
 if TYPE_CHECKING:
     from tfgraph.ir import Node
 
-__all__ = ["SUPPORTED", "cpu_kernel", "cuda_kernel", "kernel_key", "symbols_of"]
+__all__ = ["SUPPORTED", "cpu_kernel", "cuda_kernel", "gpu_kernel", "kernel_key", "symbols_of"]
 
 _EMITTER_MODULES = (
     elementwise,
@@ -41,8 +42,16 @@ def cpu_kernel(node: Node) -> Any:
 
 
 def cuda_kernel(node: Node) -> Any:
-    """The PrimFunc of a node for a GPU, a thread an element, or a row where it is reduced.
+    """The PrimFunc of a node for CUDA: as `gpu_kernel`, or a thread sixteen bytes of elements.
 
     Raises TfgraphError for an op or an element type that has no generic kernel.
     """
     return build(node, CudaLoops())
+
+
+def gpu_kernel(node: Node) -> Any:
+    """The PrimFunc of a node for any GPU, a thread an element, or a row where it is reduced.
+
+    Raises TfgraphError for an op or an element type that has no generic kernel.
+    """
+    return build(node, GpuLoops())

@@ -50,16 +50,13 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
 
 @emitter(*_BINARY)
 def _binary(kernel: Kernel) -> None:
-    a, b = kernel.operands
     f, hold = _BINARY[kernel.node.op], kernel.loops.hold
-    kernel.fill(lambda i: f(hold(kernel.element(a, i), "a"), hold(kernel.element(b, i), "b")))
+    kernel.map(lambda a, b: f(hold(a, "a"), hold(b, "b")))
 
 
 @emitter("maximum", "minimum")
 def _extremum(kernel: Kernel) -> None:
-    a, b = kernel.operands
-    f = extremum(kernel.loops, kernel.node.op)
-    kernel.fill(lambda i: f(kernel.element(a, i), kernel.element(b, i)))
+    kernel.map(extremum(kernel.loops, kernel.node.op))
 
 
 def extremum(loops: Loops, name: str) -> Callable[[Expr, Expr], Expr]:
@@ -75,40 +72,37 @@ def extremum(loops: Loops, name: str) -> Callable[[Expr, Expr], Expr]:
 
 @emitter("pow")
 def _pow(kernel: Kernel) -> None:
-    a, b = kernel.operands
-    hold = kernel.loops.hold
+    _, exponent = kernel.operands
 
-    def value(i: tuple[Expr, ...]) -> Expr:
-        base = hold(kernel.element(a, i))
-        if b == exact(2):  # the exponents of norms and of GELU: products are as exact, and faster
+    def value(base: Expr, power: Expr) -> Expr:
+        base = kernel.loops.hold(base)
+        # The exponents of norms and of GELU: products are as exact, and faster.
+        if exponent == exact(2):
             return base * base
-        if b == exact(3):
+        if exponent == exact(3):
             return base * base * base
-        return T.pow(base, kernel.element(b, i))
+        return T.pow(base, power)
 
-    kernel.fill(value)
+    kernel.map(value)
 
 
 @emitter("exp", "log", "sqrt", "sin", "cos", "tanh", "erf", "floor")
 def _function(kernel: Kernel) -> None:
-    (x,) = kernel.operands
-    f = kernel.loops.functions[kernel.node.op]
-    kernel.fill(lambda i: f(x[i]))
+    kernel.map(kernel.loops.functions[kernel.node.op])
 
 
 @emitter("neg")
 def _neg(kernel: Kernel) -> None:
     (x,) = kernel.operands
     if x.type.dtype.is_float:
-        kernel.fill(lambda i: x[i] * tirx.const(-1, x.dtype))  # 0 - 0 would be +0, not -0
+        kernel.map(lambda a: a * tirx.const(-1, x.dtype))  # 0 - 0 would be +0, not -0
     else:
-        kernel.fill(lambda i: tirx.const(0, x.dtype) - x[i])
+        kernel.map(lambda a: tirx.const(0, x.dtype) - a)
 
 
 @emitter("abs")
 def _abs(kernel: Kernel) -> None:
-    (x,) = kernel.operands
-    kernel.fill(lambda i: T.abs(x[i]))
+    kernel.map(T.abs)
 
 
 @emitter("logical_not")

@@ -14,6 +14,8 @@ from tvm import tirx
 from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
+from tfgraph.backends.tvm.cuda.kernel import loop
+from tfgraph.backends.tvm.cuda.vectors import copy_vector, load_vector, store_vector
 from tfgraph.backends.tvm.generic.dims import symbols_of, to_expr
 from tfgraph.backends.tvm.generic.loops import Loops, i64, product
 from tfgraph.backends.tvm.narrow import computed, rounded, widened
@@ -60,10 +62,12 @@ class Tensor:
 
     def at(self, indices: Sequence[Expr]) -> Expr:
         """The element that stands at `indices` once the tensor is broadcast to that rank."""
+        return self[self.place(indices)]
+
+    def place(self, indices: Sequence[Expr]) -> list[Expr]:
+        """Its own indices of that element."""
         own = indices[len(indices) - self.type.rank :]
-        return self[
-            [i64(0) if _is_one(d) else i for d, i in zip(self.type.shape, own, strict=True)]
-        ]
+        return [i64(0) if _is_one(d) else i for d, i in zip(self.type.shape, own, strict=True)]
 
     def store(self, indices: Sequence[Expr], value: Expr) -> None:
         """self[indices] = value, rounded to the element type."""
@@ -111,6 +115,56 @@ class Kernel:
         """Each element of the result is `value` of its index."""
         result = self.result
         self.loops.each(result.shape, lambda at: result.store(at, value(at)))
+
+    def map(self, function: Callable[..., Expr]) -> None:
+        """Each element of the result is `function` of the operands' elements, broadcast."""
+        chunk = self.loops.chunk(self.result.type)
+        if chunk == 1:
+            self.fill(lambda at: function(*(self.element(o, at) for o in self.operands)))
+            return
+
+        def neighbours(at: Indices) -> None:
+            reads = [self._neighbours(o, at, chunk) for o in self.operands]
+            made = self.loops.cells(self.result.dtype, chunk, "y")
+            with loop("e", chunk, unroll=True) as e:
+                T.buffer_store(made, function(*(read(e) for read in reads)), [e])
+            store_vector(self.result.buffer, at, made, chunk)
+
+        self._each_chunk(chunk, neighbours)
+
+    def move(self, x: Tensor, place: Callable[[Indices], Indices]) -> None:
+        """Each element of the result is that of x at `place` of its index, whose last index is the
+        same."""
+        widths = x.type.shape[-1:] + self.result.type.shape[-1:]
+        chunk = self.loops.chunk(self.result.type) if len(set(widths)) == 1 else 1
+        if chunk == 1:
+            self.fill(lambda at: x.raw[place(at)])
+            return
+        buffer = self.result.buffer
+        self._each_chunk(chunk, lambda at: copy_vector(buffer, at, x.buffer, place(at), chunk))
+
+    def _each_chunk(self, chunk: int, body: Callable[[Indices], None]) -> None:
+        """`body` of the index of the first of each `chunk` neighbours."""
+        *outer, width = self.result.shape
+
+        def first_of(at: Indices) -> None:
+            body((*at[:-1], self.loops.hold(at[-1] * chunk, "column")))
+
+        self.loops.each((*outer, T.truncdiv(width, i64(chunk))), first_of)
+
+    def _neighbours(self, operand: Any, at: Indices, chunk: int) -> Callable[[Expr], Expr]:
+        """The elements of an operand that belong to those of the result from `at` on, by number."""
+        if not isinstance(operand, Tensor):
+            return lambda e: self.element(operand, at)
+        width = operand.type.shape[-1:]
+        if not width or _is_one(width[0]):
+            value = self.loops.hold(operand.at(at), operand.buffer.name)
+            return lambda e: value
+        if operand.type.dtype == self.result.type.dtype:
+            place = operand.place(at)
+            numbers = load_vector(f"own_{operand.buffer.name}", chunk, operand.buffer, *place)
+            return lambda e: numbers[e]
+        return lambda e: operand.at((*at[:-1], at[-1] + e))
 
 
 def emitter(*names: str) -> Callable[[Emitter], Emitter]:

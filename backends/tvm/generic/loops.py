@@ -1,7 +1,7 @@
 """How the elements of a result are dealt out: in loops over tasks on a CPU, to threads on a GPU.
 
 A generic kernel says what happens at one index; these say in which order. May import: tvm,
-backends.base, tfgraph.backends.tvm.cpu (its expressions), ir.
+backends.base, tfgraph.backends.tvm.cpu and .cuda (their expressions), ir.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.base import FLOATS
 from tfgraph.backends.tvm.cpu import vector_math
-from tfgraph.ir import DType
+from tfgraph.backends.tvm.cuda.vectors import vector_of
+from tfgraph.ir import DType, TensorType
 
 Expr = Any
 Indices = tuple[Expr, ...]
@@ -58,6 +59,10 @@ class Loops(ABC):
     @abstractmethod
     def extremum(self, name: str, a: Expr, b: Expr) -> Expr:
         """The "maximum" or "minimum" of two float32 numbers; NaN if either is."""
+
+    def chunk(self, type_: TensorType) -> int:
+        """How many neighbours of the last axis of a result one call of a body may make at once."""
+        return 1
 
     def cells(self, dtype: str, count: int = 1, name: str = "cells") -> Any:
         """Variables of one call of the body: a buffer [count], in registers if it is small."""
@@ -144,7 +149,7 @@ class CpuLoops(Loops):
                         row(start + i)
 
 
-class CudaLoops(Loops):
+class GpuLoops(Loops):
     """A thread an index, in a flat grid."""
 
     scope, lanes, scheduled = "local", 1, True
@@ -171,6 +176,16 @@ class CudaLoops(Loops):
                 with T.If(number < total):
                     with T.Then():
                         body(tuple(unravel(number, shape, self.hold)))
+
+
+class CudaLoops(GpuLoops):
+    """With the words of CUDA: sixteen bytes a thread where rows are made of such."""
+
+    def chunk(self, type_: TensorType) -> int:
+        """Sixteen bytes of a float, where rows are made of such."""
+        if type_.dtype not in self.floats or not type_.shape or not type_.shape[-1].is_const:
+            return 1
+        return vector_of(type_.dtype.value, int(type_.shape[-1]))
 
 
 def unravel(number: Expr, sizes: Sequence[Expr], hold: Callable[[Expr, str], Expr]) -> list[Expr]:

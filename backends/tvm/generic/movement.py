@@ -50,7 +50,14 @@ def _copy_to(kernel: Kernel, part: Tensor, axis: int, start: Expr) -> None:
 def _slice(kernel: Kernel) -> None:
     (x,) = kernel.operands
     axis, start = kernel.attr("axis") % x.type.rank, kernel.attr("start")
-    kernel.fill(lambda i: x.raw[(*i[:axis], start + i[axis], *i[axis + 1 :])])
+
+    def place(i: Indices) -> Indices:
+        return (*i[:axis], start + i[axis], *i[axis + 1 :])
+
+    if axis < x.type.rank - 1:
+        kernel.move(x, place)
+    else:
+        kernel.fill(lambda i: x.raw[place(i)])
 
 
 @emitter("take")
@@ -73,12 +80,15 @@ def gather(kernel: Kernel, x: Tensor, indices: Tensor, axis: int) -> None:
     """
     end = axis + indices.type.rank
 
-    def value(i: Indices) -> Expr:
+    def place(i: Indices) -> Indices:
         found = T.cast(indices[i[axis:end]], "int64")
         inside = T.max(T.min(found, x.shape[axis] - 1), i64(0))
-        return x.raw[(*i[:axis], inside, *i[end:])]
+        return (*i[:axis], inside, *i[end:])
 
-    kernel.fill(value)
+    if axis < x.type.rank - 1:
+        kernel.move(x, place)
+    else:
+        kernel.fill(lambda i: x.raw[place(i)])
 
 
 @emitter("take_at")

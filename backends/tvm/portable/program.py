@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgraph.backends.base import CompiledWeight, NDArray, Weights
-from tfgraph.backends.tvm.generic import SUPPORTED, cuda_kernel, kernel_key, symbols_of
+from tfgraph.backends.tvm.generic import SUPPORTED, gpu_kernel, kernel_key, symbols_of
 from tfgraph.backends.tvm.weights import source_names, weight_array
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph, Node, Value
@@ -68,7 +68,7 @@ def program_of(graph: Graph, weights: Weights, target: str) -> Program:
         key = kernel_key(node)
         if key not in known:
             known[key] = _free(node.op, functions)
-            functions[known[key]] = cuda_kernel(node)
+            functions[known[key]] = gpu_kernel(node)
         calls.append(Call(known[key], node, _arrays(node, views)))
     used = {v for node in running for v in node.inputs} | {o.value for o in graph.outputs}
     read = [v for v in graph.values() if v in graph.weight_values and v in used]
