@@ -169,7 +169,7 @@ import numpy as np
 import tfgraph
 import tvm_ffi
 from tfgraph.errors import TfgraphError
-from tfgraph.runtime.cuda.array import CudaArray, upload
+from tfgraph.runtime.cuda.array import CudaArray, upload, view
 
 class Other:  # as another library has it: an array that knows DLPack and nothing of tfgraph
     def __init__(self, array):
@@ -239,6 +239,10 @@ ids_as_floats = As(there["input_ids"], (2, 9, 16), (144, 16, 1))
 refused_out(name + "shares memory with input 'input_ids'", ids_as_floats)
 refused_out(name + "is a list", [1.0])
 assert np.array_equal(run(**inputs)["last_hidden_state"], want)
+
+behind = Other(np.append(0, ids.ravel()))  # eight bytes further on
+behind.tensor = view(behind.tensor, ids.shape, 8)
+refused("'input_ids' starts at an address that is no multiple of 16 bytes", input_ids=behind)
 """
 
 

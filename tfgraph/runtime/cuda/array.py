@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CUDA = 2
 """The device type of DLPack."""
 _LEGACY_STREAM = 1
+ALIGNMENT = 16
+"""Kernels read so many bytes at a time."""
 
 
 class CudaArray:
@@ -67,7 +69,8 @@ def from_dlpack(
     given: Any, what: str, dtype: str, number: int, hint: str | None = None
 ) -> CudaArray:
     """Another library's array on GPU `number`, in the same memory. Raises TfgraphError where it is
-    on another, of another dtype, or not contiguous; `hint` is what to do about the last two."""
+    on another, of another dtype, not aligned, or not contiguous; `hint` is what to do about the
+    dtype and the strides."""
     if isinstance(given, CudaArray):
         found = given
     else:
@@ -89,6 +92,11 @@ def from_dlpack(
     if found.dtype != dtype:
         raise TfgraphError(
             f"{what} is {found.dtype}, expected {dtype}", hint=hint or f"convert it to {dtype}"
+        )
+    if found.address % ALIGNMENT:
+        raise TfgraphError(
+            f"{what} starts at an address that is no multiple of {ALIGNMENT} bytes",
+            hint="copy it, in PyTorch by .clone()",
         )
     if not found.tensor.is_contiguous():
         hint = hint or "copy it, in PyTorch by .contiguous()"
