@@ -35,6 +35,8 @@ def append(name: str, shape: AppendShape, lanes: int) -> Any:
     with function(name) as builder:
         caches = [argument(f"cache{i}", (batch, capacity, r.width)) for i, r in enumerate(rows)]
         added = [argument(f"new{i}", (batch, seq, r.pitch)) for i, r in enumerate(rows)]
+        queries: Any = None
+        tables: list[Any] = []
         if turn is not None:
             queries = argument("queries", (batch, seq, turn.queries.pitch))
             angles = (batch, seq, turn.half) if turn.by_entry else (seq, turn.half)

@@ -63,6 +63,7 @@ class _Append:
             k.buffer(f"added_{name}", (batch, seq, columns.pitch), dtype)
             for name, columns in zip(names, shape.rows, strict=True)
         ]
+        queries: Any = None
         if turn is not None:
             queries = k.buffer("queries", (batch, seq, turn.queries.pitch), dtype)
             angles = (batch, seq, turn.half) if turn.by_entry else (seq, turn.half)

@@ -51,7 +51,11 @@ _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
 @emitter(*_BINARY)
 def _binary(kernel: Kernel) -> None:
     f, hold = _BINARY[kernel.node.op], kernel.loops.hold
-    kernel.map(lambda a, b: f(hold(a, "a"), hold(b, "b")))
+
+    def value(a: Expr, b: Expr) -> Expr:
+        return f(hold(a, "a"), hold(b, "b"))
+
+    kernel.map(value)
 
 
 @emitter("maximum", "minimum")
@@ -94,10 +98,13 @@ def _function(kernel: Kernel) -> None:
 @emitter("neg")
 def _neg(kernel: Kernel) -> None:
     (x,) = kernel.operands
-    if x.type.dtype.is_float:
-        kernel.map(lambda a: a * tirx.const(-1, x.dtype))  # 0 - 0 would be +0, not -0
-    else:
-        kernel.map(lambda a: tirx.const(0, x.dtype) - a)
+
+    def value(a: Expr) -> Expr:
+        if x.type.dtype.is_float:  # 0 - 0 would be +0, not -0
+            return a * tirx.const(-1, x.dtype)
+        return tirx.const(0, x.dtype) - a
+
+    kernel.map(value)
 
 
 @emitter("abs")
