@@ -12,7 +12,7 @@ from tfgraph.api.rounding import Float64
 from tfgraph.fuzz import Case, Judge, random_case
 from tfgraph.fuzz.batch import ONES, points
 from tfgraph.fuzz.run import run
-from tfgraph.fuzz.witnesses import Fault, nothing_hidden, one_by_one
+from tfgraph.fuzz.witnesses import FAULTS, Fault, nothing_hidden, one_by_one
 from tfgraph.ir import DType
 from tfgraph.onnx.export import exports, registry
 from tfgraph.text import parse_graph
@@ -95,6 +95,10 @@ def test_faults_are_of_graphs_that_compute_nothing_else() -> None:
     assert not shown(half, "f16", "tanh", "erf")
     assert not shown(half, "f32", "erf")
     assert shown(replace(half, dtype=None), "f32", "erf")
+    text = "graph g(%x: f32[n]) { %0 = silu(%x) : f32[n] %1 = minimum(2, %0) : f32[n] return y=%1 }"
+    clipped = parse_graph(text)
+    assert [f.why for f in FAULTS if f.shows(clipped)] == [FAULTS[2].why]
+    assert "Sigmoid" in FAULTS[2].why
 
 
 def test_a_mask_hides_numbers_from_witnesses() -> None:

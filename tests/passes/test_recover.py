@@ -23,16 +23,17 @@ from tfgraph.onnx import import_onnx
 from tfgraph.passes import IMPORTED_PIPELINE, PassReport, parse_pipeline, run_pipeline
 from tfgraph.passes.proof import READ
 
-# For each export: attentions, rotary positions, norms, and the masks of the attentions.
+# For each export: attentions, rotary positions (of queries and keys together where they lie side by
+# side), norms, and the masks of the attentions.
 EXPECTED = {
     "bert.legacy_op11": (2, 0, 5, {"padding": 2}),
     "bert.legacy_static": (2, 0, 5, {"padding": 2}),
     "bloom.legacy_dyn": (2, 0, 6, {"causal padding bias": 2}),
     "deberta_v2.dynamo_dyn": (2, 0, 6, {"dense bias": 2}),
     "gpt2.legacy_dyn": (2, 0, 5, {"causal padding": 2}),
-    "gptj.legacy_op11": (2, 4, 3, {"causal padding": 2}),
-    "llama.dynamo_dyn": (2, 4, 5, {"causal padding": 2}),
-    "mixtral.legacy_dyn": (2, 4, 5, {"causal padding": 2}),
+    "gptj.legacy_op11": (2, 2, 3, {"causal padding": 2}),
+    "llama.dynamo_dyn": (2, 2, 5, {"causal padding": 2}),
+    "mixtral.legacy_dyn": (2, 2, 5, {"causal padding": 2}),
     "modernbert.dynamo_static": (4, 8, 10, {"padding": 2, "window padding": 2}),
     "qwen3.dynamo_sdpa23": (2, 4, 9, {"causal padding": 2}),
     "t5.dynamo_dyn": (6, 0, 12, {"padding relative": 2, "causal relative": 2, "padding": 2}),

@@ -139,9 +139,9 @@ def test_the_backend_declares_them() -> None:
         # 300 numbers are 75 vectors of float32, and none of 16 bits.
         assert found["softmax"].along(WIDTH) == (3 if dtype == DType.float32 else 2) + 5 + 3
         if dtype == DType.float32:
-            # Further tiles, of 32 keys: the factor, its 4 units; and for weights the sum.
-            assert found["attention"].weighted_sum(KEYS) == KEYS + 7 * 5
-            assert found["attention"].along(KEYS) == 1 + 4 + 7 * 6
+            # Further tiles, of 32 keys: the factor, its 5 units; and for weights the sum.
+            assert found["attention"].weighted_sum(KEYS) == KEYS + 7 * 6
+            assert found["attention"].along(KEYS) == 1 + 4 + 7 * 7
         else:
             # Tiles of 16 keys in the least, whose factor is within 2^-22, 4 units. Lanes, four a
             # row, add the weights of a tile two at a time.

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tfgraph.fuzz.shrink import Points
     from tfgraph.ir import Graph
 
+_BESIDE = ("constant", "full", "minimum", "maximum")
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -33,10 +35,12 @@ class Fault:
     why: str
 
     def shows(self, graph: Graph) -> bool:
-        """Whether this is all that a graph, which was shrunk, computes."""
-        made = [n for n in graph.nodes if n.op not in ("constant", "full")]
+        """Whether this is all that a graph, which was shrunk, computes. Limits stay in one where
+        the error of small results is looked at, and large ones would hide it."""
+        made = [n for n in graph.nodes if n.op not in _BESIDE]
         types = {v.type.dtype for n in made for v in n.outputs}
-        return {n.op for n in made} <= self.ops and self.dtype in (None, *types)
+        ops = {n.op for n in made}
+        return bool(ops) and ops <= self.ops and self.dtype in (None, *types)
 
 
 FAULTS = (
