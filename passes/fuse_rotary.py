@@ -27,7 +27,7 @@ def _turned(name: str, x: Any) -> Any:
 
 
 def _appended(name: str, rows: Any) -> Any:
-    return call("cache_append", var(f"cache_{name}"), rows, shared=True, name=f"append_{name}")
+    return call("cache_append", var(f"cache_{name}"), rows, name=f"append_{name}")
 
 
 _TURNED_Q, _TURNED_K = (_turned(name, var(name)) for name in "qk")
@@ -51,7 +51,7 @@ def fuse_rotary_append(
     append_v: Node,
 ) -> Any:
     """rotary(q), cache_append(rotary(k)) and cache_append(v) -> rotary_append_kv."""
-    at = _place(k, v, append_k, append_v)
+    at = _place(append_k, append_v)
     interleaved = _turns(turned_q, turned_k)
     results = rotary_append_kv(
         cache_k,
@@ -75,7 +75,7 @@ def fuse_rotary_append(
 )
 def fuse_append(cache_k: Any, cache_v: Any, k: Any, v: Any, append_k: Node, append_v: Node) -> Any:
     """cache_append(k) and cache_append(v) -> append_kv."""
-    at = _place(k, v, append_k, append_v)
+    at = _place(append_k, append_v)
     results = append_kv(cache_k, cache_v, k, v, at=at)
     return dict(zip((append_k, append_v), results, strict=True))
 
@@ -89,7 +89,7 @@ def merge_rotary(
 ) -> Any:
     """The rotary of two windows side by side -> two windows of the rotary of both."""
     interleaved = _turns(turned_q, turned_k)
-    if any(window.attrs["axis"] not in (-1, 2) for window in (q, k)):
+    if not {q.attrs["axis"], k.attrs["axis"]} <= {-1, 2}:
         raise NoMatch
     attrs: list[Any] = [q.attrs["start"], q.attrs["stop"], k.attrs["start"], k.attrs["stop"]]
     start, middle, also, stop = attrs
@@ -118,11 +118,11 @@ def _turns(turned_q: Node, turned_k: Node) -> bool:
     return bool(turned_q.attrs["interleaved"])
 
 
-def _place(k: Any, v: Any, append_k: Node, append_v: Node) -> Any:
-    """Where both caches get as many rows."""
+def _place(append_k: Node, append_v: Node) -> Any:
+    """Where both caches get rows."""
     if append_k == append_v:  # a state is put into once
         raise NoMatch
-    if append_k.attrs["at"] != append_v.attrs["at"] or k.shape[1] != v.shape[1]:
+    if append_k.attrs["at"] != append_v.attrs["at"]:
         raise NoMatch
     return append_k.attrs["at"]
 
