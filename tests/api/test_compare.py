@@ -124,8 +124,9 @@ def test_the_worst_element_is_not_that_of_the_largest_error() -> None:
     with tfgraph.graph("scales") as g:
         w = g.param("w", "f32", 64, 3)
         g.output("y", tfgraph.ops.linear(g.input("x", "f32", "n", 64), w))
-    weights = {"w": np.ones((64, 3), np.float32)}
-    x = np.ones((3, 64), np.float32) * np.float32([[1], [1e-3], [1e3]])
+    draw = np.random.default_rng(0)
+    weights = {"w": draw.uniform(1, 2, (64, 3)).astype(np.float32)}
+    x = draw.uniform(1, 2, (3, 64)).astype(np.float32) * np.float32([[1], [1e-3], [1e3]])
     report = compare(g.build(), ("numpy", "planted"), {"x": x}, weights=weights, passes="dce")
     first = report.first_divergence
     assert first is not None

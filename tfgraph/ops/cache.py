@@ -63,8 +63,9 @@ def _number(value: Dim) -> Array:
 def _append_kv(
     keys: TensorType, values: TensorType, k: TensorType, v: TensorType, *, at: Dim
 ) -> tuple[TensorType, TensorType]:
+    both = _cache_append(keys, k, at=at), _cache_append(values, v, at=at)
     require_dim(f"the rows of {v}", v.shape[1], k.shape[1])
-    return _cache_append(keys, k, at=at), _cache_append(values, v, at=at)
+    return both
 
 
 @op(infer=_append_kv, kind="composite", flops=_free)
