@@ -2,7 +2,7 @@
 
 A primitive carries the roundings of its operands on by its derivative and adds its own, of the size
 that they have statistically; see docs/tolerances.md. Roundings of elements, which are independent,
-are kept as a variance until the op ends, or until they are summed. May import: draws, slopes,
+are kept as a variance until the op ends, or until they are summed. May import: draws, slopes, sums,
 moves, backends.rounding, ops, ir.
 """
 
@@ -20,6 +20,7 @@ from tfgraph.ops.floats import each_array, matmul, numpy_dtype
 from tfgraph.rounding import slopes
 from tfgraph.rounding.draws import SIZE, Noise, factor
 from tfgraph.rounding.moves import Moves
+from tfgraph.rounding.sums import repeats_of, summed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -221,7 +222,7 @@ class Dual(Moves):
             last = at == x.data.ndim - 1
             depth = (self.rounding.along if last else self.rounding.across)(n)
             squares = np.square(x.data).sum(axis=at, keepdims=True) * share**2
-            own = self.unit**2 * _summed(depth, squares, y, _repeats(x.data, at))
+            own = self.unit**2 * summed(depth, squares, y, repeats_of(x.data, at))
             if f == "mean":
                 own = own + np.square(self.unit * SIZE * y) * self.steps("mean")
             return self._made(y, _cast(tangent, y), None)._rounded(own).settled
@@ -237,7 +238,7 @@ class Dual(Moves):
         count = x.data.shape[at]
         depths = np.arange(1.0, count + 1).reshape((count, *[1] * (x.data.ndim - at - 1)))
         squares = np.cumsum(np.square(x.data), axis=at)
-        own = self.unit**2 * _summed(depths, squares, y, _repeats(x.data, at))
+        own = self.unit**2 * summed(depths, squares, y, repeats_of(x.data, at))
         return self._made(y, tangent, None)._rounded(own).settled
 
     def matmul(self, other: Dual) -> Dual:
@@ -266,10 +267,10 @@ class Dual(Moves):
                 moved = np.matmul(a.data, cast("NDArray", _lifted(b.tangent, rank)))
                 tangent = moved if tangent is None else tangent + moved
             squares = matmul(np.square(a.data), np.square(b.data))
-            repeats = _repeats(a.data, -1)
+            repeats = repeats_of(a.data, -1)
             if repeats.max(initial=1) >= 2:  # else those of b, a sort of a weight, hardly matter
-                repeats = np.minimum(repeats, _repeats(b.data, -2))
-            own = self.unit**2 * _summed(depth(a.data.shape[-1]), squares, y, repeats)
+                repeats = np.minimum(repeats, repeats_of(b.data, -2))
+            own = self.unit**2 * summed(depth(a.data.shape[-1]), squares, y, repeats)
             if factors:  # of equal terms they are rounded alike
                 own = own + 2 * np.square(factors * SIZE) * repeats * squares
             made = replace(self._made(y, tangent, None), sure=a.sure and b.sure)
@@ -399,22 +400,3 @@ def _lifted(tangent: NDArray | None, rank: int) -> NDArray | None:
 def _along(x: NDArray, places: NDArray, axis: int, lead: int) -> NDArray:
     shape = np.broadcast_shapes((*x.shape[:lead], *[1] * places.ndim), (1,) * lead + places.shape)
     return np.take_along_axis(x, np.broadcast_to(places, shape), axis=axis + lead)
-
-
-def _summed(depth: Any, squares: NDArray, total: NDArray, repeats: NDArray) -> NDArray:
-    """The variance of a sum's roundings in units u, of a tree of that depth over terms of which the
-    squares and the terms themselves sum up to these: h (squares / 6 + r total^2 / 9), where equal
-    terms, r of each, are rounded alike: r independent errors of a partial sum are one, r times."""
-    alike = np.minimum(repeats, depth)
-    return np.asarray(depth * (squares / 6 + alike * np.square(total) / 9))
-
-
-def _repeats(terms: NDArray, axis: int) -> NDArray:
-    """How often a term of a line occurs in it, on the average; 0 is added without a rounding."""
-    ranked = np.sort(terms, axis=axis)
-    counts = ranked != 0
-    first = np.ones_like(counts)
-    first.swapaxes(axis, -1)[..., 1:] = np.diff(ranked, axis=axis).swapaxes(axis, -1) != 0
-    distinct = np.sum(counts & first, axis=axis, keepdims=True)
-    repeats = np.sum(counts, axis=axis, keepdims=True) / np.maximum(distinct, 1)
-    return np.asarray(np.maximum(repeats, 1), terms.dtype)
