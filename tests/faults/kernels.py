@@ -150,7 +150,7 @@ def _names(first: Divergence, node: Node) -> bool:
 def _found(
     patch: pytest.MonkeyPatch, name: str, victim: Node, change: Any, after: bool
 ) -> Divergence | None:
-    for key, (emit, when) in list(lower._EMITTERS.items()):
+    for key, (emit, *rest) in list(lower._EMITTERS.items()):
 
         def wrong(low: Lowering, node: Node, emit: Any = emit) -> None:
             hit = node.outputs == victim.outputs and node.op == victim.op
@@ -158,7 +158,7 @@ def _found(
             if hit and after:
                 change(low, node)
 
-        patch.setitem(lower._EMITTERS, key, (wrong, when))
+        patch.setitem(lower._EMITTERS, key, (wrong, *rest))
     return tfgraph.compare(model(name), ("numpy", "cpu"), dims=SIZES).first_divergence
 
 
