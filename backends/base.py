@@ -181,13 +181,13 @@ WITNESSES = {
 """What runs an exported graph in comparisons, and for which nothing is compiled."""
 
 _REGISTERED: dict[str, Callable[[], Backend]] = {}
-# What others call them; by its letters "gpu" is nearest to "cpu".
 FLOATS: Mapping[str, tuple[DType, ...]] = {
     **dict.fromkeys(("cpu", "opencl", "metal", "webgpu"), (DType.float32,)),
     "cuda": (DType.float32, DType.float16, DType.bfloat16),
 }
 """The float types that the kernels of a built-in target take; NumPy takes all."""
 
+# What others call them; by its letters "gpu" is nearest to "cpu".
 _MEANT = {
     "gpu": "cuda",
     "nvidia": "cuda",

@@ -18,13 +18,10 @@ from tfgraph.ir.legal import is_normal
 from tfgraph.ops import full
 from tfgraph.passes.pattern import NoMatch, call, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.rule import SILENT, Match, Rule, rule
 
 if TYPE_CHECKING:
     from tfgraph.ir import Node, Operand
-
-# A mismatch of these is never worth a report.
-_SILENT = 10**6
 
 
 @rule(
@@ -33,7 +30,7 @@ _SILENT = 10**6
         call("full", name="source", shared=True),
         name="moved",
     ),
-    near=_SILENT,
+    near=SILENT,
 )
 def move_full(source: Node, moved: Node) -> Any:
     """A reshape, transpose, broadcast or slice of full(c) -> full(c) of its shape."""
@@ -49,7 +46,7 @@ def combine_full(node: Node, match: Match) -> Any:
     return _folded(_combined(node, a, b), node, a, b)
 
 
-@rule(call("neg", call("full", name="source", shared=True), name="node"), near=_SILENT)
+@rule(call("neg", call("full", name="source", shared=True), name="node"), near=SILENT)
 def negate_full(source: Node, node: Node) -> Any:
     """-full(c) -> full(-c)."""
     return _folded(_exact(source.attrs["value"]) * -1, node, exact(-1))

@@ -19,7 +19,7 @@ from tfgraph.ir import Exact, as_dim, exact
 from tfgraph.ops import attention, concat, full, linear, merge_heads, slice_, split_heads, transpose
 from tfgraph.passes.pattern import NoMatch, Pattern, call, const, either, masked, opt, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.rule import Match, Rule, rule
+from tfgraph.passes.rule import SILENT, Match, Rule, rule
 from tfgraph.passes.simplify import merge_reshapes, merge_transposes, reciprocal
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ _CACHED_K, _CACHED_V = (
 )
 
 
-@rule(call("attention", _TURNED_Q, _CACHED_K, _CACHED_V, opt_mask), near=10**6)
+@rule(call("attention", _TURNED_Q, _CACHED_K, _CACHED_V, opt_mask), near=SILENT)
 def merge_qkv_cached(
     x: Any, wq: Any, wk: Any, wv: Any, bq: Any, bk: Any, bv: Any, q: Node, k: Node, v: Node
 ) -> Any:
@@ -192,7 +192,7 @@ _MEMORY_K, _MEMORY_V = (
 )
 
 
-@rule(call("attention", _ANY_Q, _MEMORY_K, _MEMORY_V, opt_mask), near=10**6)
+@rule(call("attention", _ANY_Q, _MEMORY_K, _MEMORY_V, opt_mask), near=SILENT)
 def merge_kv(x: Any, wk: Any, wv: Any, bk: Any, bv: Any, k: Node, v: Node) -> Any:
     """The linears of K and V of one memory -> one linear, and two windows of its result."""
     return _merge(x, [(k, wk, bk), (v, wv, bv)])
@@ -223,7 +223,7 @@ def _joined(x: Any, parts: list[tuple[Node, Any, Any]]) -> Any:
     return linear(x, weight, bias)
 
 
-@rule(call("concat", _MEMORY_K, _MEMORY_V, name="joined"), near=10**6)
+@rule(call("concat", _MEMORY_K, _MEMORY_V, name="joined"), near=SILENT)
 def merge_joined(x: Any, wk: Any, wv: Any, bk: Any, bv: Any, k: Node, v: Node, joined: Node) -> Any:
     """Two linears of one tensor, side by side -> one linear: the K and V that steps of generation
     are given, with the weights that `merge_kv` makes."""
@@ -237,7 +237,7 @@ _PRODUCT_K, _PRODUCT_V = (
 )
 
 
-@rule(call("attention", _ANY_Q, _PRODUCT_K, _PRODUCT_V, opt_mask), near=10**6)
+@rule(call("attention", _ANY_Q, _PRODUCT_K, _PRODUCT_V, opt_mask), near=SILENT)
 def merge_products(query: Any, wk: Any, wv: Any, k: Node, v: Node, match: Match) -> Any:
     """Declines, and says why: K or V is x @ w, which is a linear by another name."""
     products = [

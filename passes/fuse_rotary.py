@@ -1,5 +1,5 @@
 """fuse-rotary: queries and keys are turned by one op, and where there is a cache, it puts keys and
-values there too.
+values there too. What does not match runs as well in parts, and is not reported.
 
 Legal where both are turned by the same tables in the same way, and heads are of one size; where
 both caches get as many rows at the same place.
@@ -12,13 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tfgraph.ops import append_kv, rotary, rotary_append_kv, slice_
 from tfgraph.passes.pattern import NoMatch, call, either, masked, opt, var
 from tfgraph.passes.pipeline import RulePass, register_pass
-from tfgraph.passes.rule import Rule, rule
+from tfgraph.passes.rule import SILENT, Rule, rule
 
 if TYPE_CHECKING:
     from tfgraph.ir import Node
 
-# A mismatch is never worth a report: the parts run as well.
-_SILENT = 10**6
 _MASK = either(masked("m"), opt("none"))
 
 
@@ -35,7 +33,7 @@ _TURNED_Q, _TURNED_K = (_turned(name, var(name)) for name in "qk")
 
 @rule(
     call("attention", _TURNED_Q, _appended("k", _TURNED_K), _appended("v", var("v")), _MASK),
-    near=_SILENT,
+    near=SILENT,
 )
 def fuse_rotary_append(
     cache_k: Any,
@@ -71,7 +69,7 @@ def fuse_rotary_append(
 
 @rule(
     call("attention", var("q"), _appended("k", var("k")), _appended("v", var("v")), _MASK),
-    near=_SILENT,
+    near=SILENT,
 )
 def fuse_append(cache_k: Any, cache_v: Any, k: Any, v: Any, append_k: Node, append_v: Node) -> Any:
     """cache_append(k) and cache_append(v) -> append_kv."""
@@ -83,7 +81,7 @@ def fuse_append(cache_k: Any, cache_v: Any, k: Any, v: Any, append_k: Node, appe
 _Q, _K = (call("slice", var("x"), name=name, shared=True) for name in "qk")
 
 
-@rule(call("attention", _turned("q", _Q), _turned("k", _K), var("v"), _MASK), near=_SILENT)
+@rule(call("attention", _turned("q", _Q), _turned("k", _K), var("v"), _MASK), near=SILENT)
 def merge_rotary(
     x: Any, cos: Any, sin: Any, q: Node, k: Node, turned_q: Node, turned_k: Node
 ) -> Any:

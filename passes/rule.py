@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tfgraph.passes.draft import Draft
     from tfgraph.passes.pattern import Pattern
 
+SILENT = 10**6
+"""As `near`: a mismatch of the rule is never worth a report."""
+
 
 @dataclass(frozen=True)
 class Match:

@@ -38,7 +38,7 @@ def carried(
     rounding to integers under the bound that is measured."""
     bounds = dict.fromkeys({value.name for _, value, _, _ in found}, 0.0)
     # The reference's own roundings are in the bound of any other backend.
-    for backend in {b for b in backends if _name(b) != REFERENCE} or {REFERENCE}:
+    for backend in {b for b in backends if name_of(b) != REFERENCE} or {REFERENCE}:
         more = end_to_end(graph, weights, feeds, sizes, _kernels(backend), set(bounds))
         bounds = {value: bound + more[value] for value, bound in bounds.items()}
     made = [
@@ -66,10 +66,11 @@ def isolated(
 
 def _kernels(backend: str | Target) -> str | Target | None:
     """The backend whose kernels round; None for one that says nothing of its own."""
-    return backend if _name(backend) in backend_names() else None
+    return backend if name_of(backend) in backend_names() else None
 
 
-def _name(backend: str | Target) -> str:
+def name_of(backend: str | Target) -> str:
+    """What a backend is called."""
     return backend if isinstance(backend, str) else backend.name
 
 

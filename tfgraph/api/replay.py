@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfgraph.api.blame import Judgement, judge
-from tfgraph.api.differ import isolated
+from tfgraph.api.differ import isolated, name_of
 from tfgraph.api.part import Kernel, kernels, untold
 from tfgraph.backends.base import find_backend
 from tfgraph.errors import MissingTool, TfgraphError
@@ -120,7 +120,7 @@ def judge_kernel(
     for found in isolated(graph, weights, arrays, sizes, want, got, backend):
         if found.ok:
             continue
-        name = backend if isinstance(backend, str) else backend.name
+        name = name_of(backend)
         pairs = [("numpy", want[found.name]), (name, got[found.name])]
         judgement = judge(graph, found.name, weights, sizes, arrays, pairs)
         if name in judgement.blamed:

@@ -152,8 +152,9 @@ def open_side(
     ran: Sequence[Pass] | None = ()
     graph, original, fused = opened.graph, None, None
     if artifact is not None:
-        executable: Executable = (made := load(artifact, threads=target.threads))
-        tf32 = bool(made.manifest.get("cuda", {}).get("tf32"))
+        loaded = load(artifact, threads=target.threads)
+        executable: Executable = loaded
+        tf32 = bool(loaded.manifest.get("cuda", {}).get("tf32"))
         target = Target(executable.target, threads=target.threads, tf32=tf32)
         fused = fuse(graph, target, pipeline)
         graph = _graph_of(artifact, fused.compiled)

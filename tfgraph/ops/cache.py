@@ -95,19 +95,8 @@ def _rotary_append_kv(
     return turned, *_append_kv(keys, values, k, v, at=at)
 
 
-def _turned_flops(
-    keys: TensorType,
-    values: TensorType,
-    q: TensorType,
-    k: TensorType,
-    v: TensorType,
-    cos: TensorType,
-    sin: TensorType,
-    *,
-    heads: int,
-    kv_heads: int,
-    **attrs: object,
-) -> Dim:
+def _turned_flops(*types: TensorType, heads: int, kv_heads: int, **attrs: object) -> Dim:
+    _, _, q, k, _, cos, sin = types
     return rotary_flops(q, cos, sin, heads=heads) + rotary_flops(k, cos, sin, heads=kv_heads)
 
 

@@ -1,8 +1,7 @@
 """Flash attention on tensor cores: what a block does with a tile of rows and a run of keys.
 
 The keys and the values of a tile have a place each in shared memory: while one is used, the other
-is under way. May import: tvm, flash_tile, flash_warp, slices,
-attention_mask.
+is under way. May import: tvm, flash_tile, flash_warp, slices, attention_mask.
 """
 
 from __future__ import annotations
