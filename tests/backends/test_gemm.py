@@ -13,7 +13,7 @@ from helpers.elf import needed_symbols
 from helpers.kernels import objects_of
 from helpers.tolerance import UNIT, assert_within
 
-from tfgraph.backends.tvm.cpu.gemm import GROUP, gemm, pack_weight
+from tfgraph.backends.tvm.cpu.gemm import FEW, GROUP, SLAB, gemm, pack_weight
 from tfgraph.backends.tvm.cpu.gemm_tile import TILES, Tile, tile_for
 from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.schedule import Schedule
@@ -138,17 +138,18 @@ def test_a_row_has_the_same_bits_wherever_it_stands(case: Case, program: Program
     assert np.array_equal(case.run(program, mixed), whole[order])
 
 
-@pytest.mark.parametrize("k", [1024, 1025])
+@pytest.mark.parametrize("k", [SLAB, SLAB + 1, 2 * SLAB + 900])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_many_rows_go_in_groups_and_have_the_same_bits(k: int, threads: int) -> None:
-    """Around each number of rows at which there is one more group, groups of unequal size included;
-    deeper weights are not grouped."""
-    case = Case(k, 100, bias=True)
-    arrays = case.arguments(3 * GROUP + 17)
+def test_groups_of_rows_and_slabs_of_k_change_no_bit(k: int, threads: int) -> None:
+    """Around each number of rows at which there are more groups, of unequal size too, or slabs."""
+    case = Case(k, 100, bias=True, activation="relu")
+    most = 4 * GROUP + 17
+    arrays = case.arguments(most)
     with Program(objects_of({case.name: case.kernel()}), threads=threads) as program:
-        parts = [{**arrays, "x": arrays["x"][i : i + 100]} for i in range(0, 3 * GROUP + 17, 100)]
+        parts = [{**arrays, "x": arrays["x"][i : i + 16]} for i in range(0, most, 16)]
         want = np.concatenate([case.run(program, part) for part in parts])
-        for m in (GROUP - 1, GROUP, 2 * GROUP - 1, 2 * GROUP, 2 * GROUP + 1, 3 * GROUP, len(want)):
+        groups = [n * GROUP + more for n in (1, 2, 4) for more in (-1, 0, 1)]
+        for m in (FEW // k, FEW // k + 1, *groups, most):
             got = case.run(program, {**arrays, "x": arrays["x"][:m]})
             assert np.array_equal(got, want[:m]), m
 

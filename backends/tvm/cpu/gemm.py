@@ -1,14 +1,15 @@
 """Linear layers in float32: out = activation(x @ w + bias) * gate, with w packed in panels.
 
 The GEMM runs in parallel over weight panels and chunks of rows, one group of chunks after another.
-One block of k of one panel stays in the second-level cache while a chunk of rows streams past it.
-The epilogue runs over the rows just stored, while they are in the first-level cache, so that its
-code exists once.
+One block of k of one panel stays in the first-level cache while a chunk of rows streams past it,
+and the panel after it is fetched meanwhile. The epilogue runs over the rows just stored, while they
+are in the first-level cache, so that its code exists once.
 May import: numpy, tvm, tfgraph.backends.tvm.
 """
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu.activations import activation as apply_activation
+from tfgraph.backends.tvm.cpu.fetch import Fetch, Part
 from tfgraph.backends.tvm.cpu.gemm_tile import (
     Tile,
     accumulate,
@@ -27,6 +29,8 @@ from tfgraph.backends.tvm.cpu.gemm_tile import (
 from tfgraph.backends.tvm.cpu.schedule import SCHEDULE
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
     from tfgraph.backends.tvm.cpu.schedule import Schedule
     from tfgraph.backends.tvm.kernels import LinearShape
 
@@ -37,15 +41,18 @@ K_BLOCK = 128
 rounding error of long sums near that of short ones: it grows with K_BLOCK + k / K_BLOCK, not k.
 It decides the bits of the results, and so is no part of a schedule."""
 
-GROUP = 256
+GROUP = 128
 """Rows that go through all panels before the next ones do, so that they stay in the second-level
-cache from one panel to the next."""
+cache from one panel to the next. From so many on their number is even: then each of two threads has
+rows of its own, which it wrote itself in the product before this one."""
 
-_DEEPEST = 1024
-"""Up to this k that is so, where GROUP rows take a megabyte at most, half of that cache. Of deeper
-ones it would hold too few to be worth another walk through the weight."""
+SLAB = 1024
+"""The most k that go through all panels before the next ones do, for the same reason: a group's
+rows take half a megabyte."""
 
-_LINE = 16  # floats in a cache line
+FEW = 1 << 16
+"""Elements of x that stay in that cache anyway: then all of k is one slab, since threads meet after
+each, for some microseconds."""
 
 
 def gemm(shape: LinearShape, schedule: Schedule) -> Any:
@@ -72,30 +79,46 @@ def gemm(shape: LinearShape, schedule: Schedule) -> Any:
                 T.reads()
                 T.writes()
                 chunks = T.ceildiv(m, T.int64(schedule.rows))
-                most = pin(_chunks_together(m, k, chunks), "most")
-                # Neighbouring tasks share a panel, and a thread gets neighbouring tasks.
-                with T.parallel(0, panels * chunks) as task:
-                    IRBuilder.name("task", task)
-                    start = pin(T.floordiv(task, panels * most) * most, "group")
-                    together = pin(T.min(most, chunks - start), "together")
-                    place = pin(task - start * panels, "place")
-                    panel = pin(T.floordiv(place, together), "panel")
-                    chunk = start + T.floormod(place, together)
-                    first = pin(chunk * schedule.rows, "first")
-                    count = pin(T.min(m - first, T.int64(schedule.rows)), "count")
-                    _emit_product(tile, schedule.ahead, x, w, out, panel, first, count)
-                    if shape.bias or shape.activation or shape.gate:
-                        act = shape.activation
-                        _emit_epilogue(tile, bias, act, gate, out, panel, first, count)
+                most = pin(_chunks_together(m, chunks), "most")
+                with _each_slab(m, k) as (begin, end):
+                    # Neighbouring tasks share a panel, and a thread gets neighbouring tasks: the
+                    # same ones of each slab, so that it adds to what it wrote itself.
+                    with T.parallel(0, panels * chunks) as task:
+                        IRBuilder.name("task", task)
+                        start = pin(T.floordiv(task, panels * most) * most, "group")
+                        together = pin(T.min(most, chunks - start), "together")
+                        place = pin(task - start * panels, "place")
+                        panel = pin(T.floordiv(place, together), "panel")
+                        turn = pin(T.floormod(place, together), "turn")
+                        first = pin((start + turn) * schedule.rows, "first")
+                        count = pin(T.min(m - first, T.int64(schedule.rows)), "count")
+                        part = Part(panel, first, count, begin, end)
+                        fetch = Fetch(tile, w, part, schedule.ahead, turn, together)
+                        _emit_product(tile, x, w, out, part, fetch)
+                        if shape.bias or shape.activation or shape.gate:
+                            with T.If(end == k), T.Then():
+                                _emit_epilogue(tile, bias, shape.activation, gate, out, part)
     return builder.get()
 
 
-def _chunks_together(m: Any, k: int, chunks: Any) -> Any:
-    """How many chunks of rows make a group: as many in each, so GROUP rows or up to twice that."""
-    if k > _DEEPEST:
-        return chunks
-    groups = T.max(T.int64(1), T.floordiv(m, T.int64(GROUP)))
-    return T.ceildiv(chunks, groups)
+def _chunks_together(m: Any, chunks: Any) -> Any:
+    """How many chunks of rows make a group: as many in each, and two, four, ... groups from GROUP
+    rows on, of which each has half to twice as many."""
+    pairs = T.max(T.int64(1), T.floordiv(m, T.int64(2 * GROUP)))
+    return T.ceildiv(chunks, T.Select(m >= GROUP, 2 * pairs, T.int64(1)))
+
+
+@contextmanager
+def _each_slab(m: Any, k: int) -> Generator[tuple[Any, Any], None, None]:
+    """Where each slab of k begins and ends, whole blocks but at the very end."""
+    if k <= SLAB:
+        yield T.int64(0), T.int64(k)
+        return
+    slabs = pin(T.Select(m * k <= FEW, T.int64(1), T.int64(-(-k // SLAB))), "slabs")
+    length = pin(T.ceildiv(T.int64(-(-k // K_BLOCK)), slabs) * K_BLOCK, "length")
+    with T.serial(0, slabs) as slab:
+        begin = pin(IRBuilder.name("slab", slab) * length, "begin")
+        yield begin, pin(T.min(begin + length, T.int64(k)), "end")
 
 
 def depth(k: int) -> int:
@@ -123,25 +146,19 @@ def _argument(name: str, *shape: Any) -> Any:
     return IRBuilder.name(name, buffer)
 
 
-def _emit_product(
-    tile: Tile, ahead: int, x: Any, w: Any, out: Any, panel: Any, first: Any, count: Any
-) -> None:
-    """Emit out[rows, panel] = x[rows] @ w[panel] for the `count` rows from `first` on.
+def _emit_product(tile: Tile, x: Any, w: Any, out: Any, part: Part, fetch: Fetch) -> None:
+    """Emit out[rows, panel] = x[rows] @ w[panel], or add to it what the slab of k gives.
 
-    The sum runs over blocks of k, whose sums are added up in `out`. Rows of the panel are fetched
-    `ahead` of those that are multiplied, but not for blocks of fewer rows than the tile's: these
-    wait for memory as it is, and each fetch is one more instruction among few.
+    The sum runs over blocks of k, whose sums are added up in `out`. Blocks of fewer rows than the
+    tile's fetch nothing: these wait for memory as it is, and each fetch is one more instruction
+    among few.
     """
+    panel, first, count, begin, end = part
     lanes, columns, k = tile.lanes, tile.columns, int(x.shape[1])
     whole, rest = divmod(int(out.shape[1]), columns)
-    blocks = -(-k // K_BLOCK)
 
-    def block_of_k(block: Any) -> None:
-        start = block * K_BLOCK
-        length = T.min(T.int64(K_BLOCK), k - start)
-
-        def fetched(i: Any) -> list[Any]:
-            return [w[panel, start + i + ahead, column] for column in range(0, columns, _LINE)]
+    def block_of_k(start: Any) -> None:
+        length = min(k, K_BLOCK) if k <= K_BLOCK or not k % K_BLOCK else T.min(K_BLOCK, end - start)
 
         def emit(rows: int, offset: Any) -> None:
             row = first + offset
@@ -149,13 +166,13 @@ def _emit_product(
                 rows,
                 tile.vectors,
                 lanes,
-                length if blocks > 1 else k,
+                length,
                 lambda r, i: x[row + r, start + i],
                 lambda i, v: w[panel, start + i, T.ramp(v * lanes, 1, lanes)],
-                ahead=fetched if ahead and rows == tile.rows else None,
+                besides=lambda i: fetch.emit(start + i) if rows == tile.rows else None,
             )
             # The first block doesn't read what it overwrites, which seldom is in a cache.
-            with T.If(block == 0):
+            with T.If(start == 0):
                 with T.Then():
                     save(row, sums, add=False)
                 with T.Else():
@@ -178,31 +195,25 @@ def _emit_product(
             for start, value in zip(range(0, width, lanes), vectors, strict=False):
                 column = panel * columns + start
                 if start + lanes <= width:
-                    part = row + r, T.ramp(column, 1, lanes)
-                    T.buffer_store(out, value + out[part] if add else value, list(part))
+                    place = row + r, T.ramp(column, 1, lanes)
+                    T.buffer_store(out, value + out[place] if add else value, list(place))
                 else:
-                    place, count = [row + r, column], width - start
-                    value = value + load_masked(out, place, lanes, count) if add else value
-                    store_masked(out, place, value, count)
+                    corner, kept = [row + r, column], width - start
+                    value = value + load_masked(out, corner, lanes, kept) if add else value
+                    store_masked(out, corner, value, kept)
 
-    if blocks > 1:
-        with T.serial(0, T.int64(blocks)) as block:
-            block_of_k(IRBuilder.name("block", block))
-    else:
+    if k <= K_BLOCK:
         block_of_k(T.int64(0))
+    else:
+        with T.serial(0, T.ceildiv(end - begin, T.int64(K_BLOCK))) as block:
+            block_of_k(begin + IRBuilder.name("block", block) * K_BLOCK)
 
 
 def _emit_epilogue(
-    tile: Tile,
-    bias: Any,
-    activation: str | None,
-    gate: Any,
-    out: Any,
-    panel: Any,
-    first: Any,
-    count: Any,
+    tile: Tile, bias: Any, activation: str | None, gate: Any, out: Any, part: Part
 ) -> None:
-    """Emit out = activation(out + bias) * gate for one panel of `count` rows from `first`."""
+    """Emit out = activation(out + bias) * gate for the rows and the panel of a task."""
+    panel, first, count, *_ = part
     lanes, n = tile.lanes, int(out.shape[1])
     start = panel * tile.columns
     vectors = T.min(T.int64(tile.vectors), T.ceildiv(n - start, T.int64(lanes)))

@@ -17,7 +17,7 @@ from tfgraph.backends.tvm.cpu.emit import hold, workspace
 from tfgraph.backends.tvm.cpu.vector_math import fma
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from tfgraph.backends.tvm.target import CpuMachine
 
@@ -64,12 +64,12 @@ def accumulate(
     right: Callable[[Any, int], Any],
     *,
     skip_zeros: bool = False,
-    ahead: Callable[[Any], Sequence[Any]] | None = None,
+    besides: Callable[[Any], None] | None = None,
 ) -> list[list[Any]]:
     """Emit the sum over i < k of left(r, i) * right(i, v); the sums by row and vector.
 
     `left` gives a scalar, `right` a vector of `lanes` floats. With `skip_zeros` the terms whose
-    left factor is 0 are left out. `ahead` gives elements whose cache lines to fetch meanwhile.
+    left factor is 0 are left out. `besides` emits what else is done at each i.
     """
     # One buffer a row, each under 1 KiB: LLVM keeps them in registers. A larger one would become
     # a heap allocation, and every sum would go through memory.
@@ -81,8 +81,8 @@ def accumulate(
             T.buffer_store(buffer, zero, [part])
     with T.serial(0, T.cast(k, "int64")) as i:
         IRBuilder.name("i", i)
-        for element in ahead(i) if ahead else ():
-            _prefetch(element)
+        if besides is not None:
+            besides(i)
         for r, buffer in enumerate(buffers):
             factor = T.broadcast(left(r, i), lanes)
             for v, part in enumerate(parts):
@@ -91,13 +91,6 @@ def accumulate(
                     total = T.Select(factor == zero, buffer[part], total)
                 T.buffer_store(buffer, total, [part])
     return [[buffer[part] for part in parts] for buffer in buffers]
-
-
-def _prefetch(element: Any) -> None:
-    """Start to bring a cache line into the second-level cache: a hint, also past an array's end."""
-    read, second_level, data = T.int32(0), T.int32(2), T.int32(1)
-    how = read, second_level, data
-    T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch.p0", T.address_of(element), *how))
 
 
 def emit_row_blocks(count: Any, largest: int, emit: Callable[[int, Any], None]) -> None:
