@@ -273,7 +273,7 @@ def test_matches_formula_at_every_size(kernels: Program, name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in CASES if CASES[n].plan.masks])
 @pytest.mark.parametrize("poison", [np.nan, np.inf, -np.inf])
 def test_masked_slots_do_not_reach_the_output(kernels: Program, name: str, poison: float) -> None:
-    for number, (s, t) in enumerate([(2, 3), (33, 63), (70, 130)]):
+    for number, (s, t) in enumerate([(2, 3), (1, 130), (33, 63), (70, 130)]):
         x = Inputs(CASES[name], batch=3, s=s, t=t, seed=number)
         clean = kernels.call(name, x.arguments)[0]
         bad = x.random.random((3, t)) < 0.05
@@ -303,6 +303,36 @@ def test_rows_do_not_depend_on_their_place(kernels: Program) -> None:
     for start, stop in [(0, 1), (5, 38), (63, 65), (100, 129), (128, 129)]:
         part = [x.q[:, start:stop], x.k, x.v, x.past + start]
         assert np.array_equal(bits(kernels.call("grouped", part)[0]), bits(together[:, start:stop]))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_first_query_has_the_same_bits_alone(kernels: Program, name: str) -> None:
+    """One query, few and many go different ways through a kernel."""
+    for seed, t in enumerate((1, 17, 64, 150)):
+        x = Inputs(CASES[name], batch=2, s=9, t=t, seed=seed)
+        together = kernels.call(name, x.arguments)[0]
+        for count in (1, 2):
+            out = kernels.call(name, first_queries(x, count))[0]
+            assert np.array_equal(bits(out), bits(together[:, :count])), (t, count)
+
+
+def first_queries(x: Inputs, count: int) -> list[Any]:
+    """The arguments with the first queries alone, where they stood."""
+    arrays = iter(x.masks)
+    masks: list[Any] = []
+    for term in (*x.case.plan.masks, *x.case.plan.biases):
+        own = [next(arrays) for _ in term.parameters]
+        match term:
+            case Segments():
+                own[0] = own[0][:, :count]
+            case Dense(per_query=True) | DenseBias(per_query=True):
+                own = [own[0][:, :, :count]]
+            case ByDistance():
+                own = [own[0][:, x.s - count :]]
+            case _:
+                pass
+        masks += own
+    return [x.q[:, :count], x.k, x.v, *masks, *([x.past] if x.case.plan.scalars else [])]
 
 
 def test_rows_do_not_depend_on_padding(kernels: Program) -> None:

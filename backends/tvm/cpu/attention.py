@@ -18,6 +18,7 @@ from tfgraph.backends.tvm.attention_mask import Tile, nonzero
 from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cpu import emit
 from tfgraph.backends.tvm.cpu.attention_mask import Lanes, Masks
+from tfgraph.backends.tvm.cpu.attention_one import OneQuery, Problem
 from tfgraph.backends.tvm.cpu.attention_tile import (
     AttentionTile,
     QueryBlock,
@@ -86,13 +87,38 @@ class _Kernel:
         sizes = {"batch": batch, "heads": shape.heads, "queries": s, "keys": t}
         self.masks = Masks(self.plan, sizes)
         self.out = emit.argument("out", (batch, s, shape.heads * shape.value_width))
-        with emit.body():
-            narrow = narrow_block(shape.heads // shape.kv_heads)
-            with T.If(s <= narrow.queries):
-                with T.Then():
-                    self._all_tasks(batch, narrow)
-                with T.Else():
+        narrow = narrow_block(shape.heads // shape.kv_heads)
+        with emit.body(), T.If(s == 1):
+            with T.Then():
+                self._one_query(batch)
+            with T.Else():
+                if narrow.queries == 1:
                     self._all_tasks(batch, wide_block(self.machine))
+                else:
+                    with T.If(s <= narrow.queries):
+                        with T.Then():
+                            self._all_tasks(batch, narrow)
+                        with T.Else():
+                            self._all_tasks(batch, wide_block(self.machine))
+
+    def _one_query(self, batch: Expr) -> None:
+        """One task for each head of keys."""
+        cap = None if self.softcap is None else self.softcap * self.unit
+        problem = Problem(
+            self.shape,
+            self.machine,
+            self.base,
+            self.q_factor,
+            cap,
+            self.masks,
+            self.q,
+            self.k,
+            self.v,
+            self.out,
+        )
+        with T.parallel(i64(0), batch * self.shape.kv_heads) as task:
+            row = hold(T.floordiv(task, i64(self.shape.kv_heads)))
+            OneQuery(problem, row, hold(T.floormod(task, i64(self.shape.kv_heads)))).emit()
 
     def _all_tasks(self, batch: Expr, block: QueryBlock) -> None:
         """One task for each block of queries of a head, or of the heads that share the block."""

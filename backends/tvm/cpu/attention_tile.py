@@ -26,15 +26,18 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu.emit import hold, load, loop, splat, store, workspace
-from tfgraph.backends.tvm.cpu.vector_math import ACCURACY, exp2_nonpositive, fma
+from tfgraph.backends.tvm.cpu.vector_math import ACCURACY, constant, exp2_nonpositive, fma
 from tfgraph.backends.tvm.target import CpuMachine
 
 Expr = Any
 Element = Callable[[Expr, Expr], Expr]
 """(row, column) -> a scalar of the key or value array of this head."""
 
-_LOWEST = -3.4028234663852886e38  # no finite score is below it
-_MASKED_BITS = -0x80000000  # -0.0, the weight of a masked pair: adds nothing, yet can be told
+LOWEST = -3.4028234663852886e38
+"""No finite score is below it."""
+
+MASKED_BITS = -0x80000000
+"""Those of -0.0, the weight of a masked pair: it adds nothing, yet can be told."""
 
 
 def tile_keys(machine: CpuMachine) -> int:
@@ -52,6 +55,11 @@ def depth(keys: int, machine: CpuMachine) -> float:
     each further one the factor `shrink` and an fma."""
     tile = tile_keys(machine)
     return min(keys, tile) + (-(-keys // tile) - 1) * (1 + ACCURACY["exp2"].relative)
+
+
+def power(base: float, x: Expr) -> Expr:
+    """base^x for x <= 0."""
+    return exp2_nonpositive(x if base == 2 else x * constant(x, math.log2(base)))
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ class AttentionTile:
             for at in self.starts:
                 store(self.output, c * self.block + at, splat(0.0, self.lanes))
         for at in self.starts:
-            store(self.high, at, splat(_LOWEST, self.lanes))
+            store(self.high, at, splat(LOWEST, self.lanes))
             store(self.total, at, splat(0.0, self.lanes))
 
     def score(self, count: Expr, row: Callable[[Expr], Expr], key: Element) -> None:
@@ -158,7 +166,7 @@ class AttentionTile:
         with loop(count) as j:
             for at in self.starts:
                 score = hold(self._load(self.scores, j, at))
-                weight = hold(self._power(score - self._load(self.next_high, 0, at)))
+                weight = hold(power(self.base, score - self._load(self.next_high, 0, at)))
                 if self.masked:
                     hidden = score == splat(-math.inf, self.lanes)
                     weight = hold(tirx.Select(hidden, splat(-0.0, self.lanes), weight))
@@ -166,7 +174,7 @@ class AttentionTile:
                 self._store(self.sums[0], 0, at, self._load(self.sums[0], 0, at) + weight)
         for at in self.starts:
             following = self._load(self.next_high, 0, at)
-            shrink = hold(self._power(self._load(self.high, 0, at) - following))
+            shrink = hold(power(self.base, self._load(self.high, 0, at) - following))
             total = fma(self._load(self.total, 0, at), shrink, self._load(self.sums[0], 0, at))
             self._store(self.total, 0, at, total)
             self._store(self.shrink, 0, at, shrink)
@@ -221,12 +229,6 @@ class AttentionTile:
     def _raise_high(self, at: int, score: Expr) -> None:
         self._store(self.next_high, 0, at, T.max(self._load(self.next_high, 0, at), score))
 
-    def _power(self, x: Expr) -> Expr:
-        """base^x for x <= 0."""
-        return exp2_nonpositive(
-            x if self.base == 2 else x * splat(math.log2(self.base), self.lanes)
-        )
-
     def _clear_sums(self, count: int) -> None:
         for total in self.sums[:count]:
             for at in self.starts:
@@ -242,7 +244,7 @@ class AttentionTile:
                 new = fma(factor, vector, old)
                 if select:
                     bits = tirx.reinterpret(f"int32x{self.lanes}", vector)
-                    masked = bits == T.broadcast(T.int32(_MASKED_BITS), self.lanes)
+                    masked = bits == T.broadcast(T.int32(MASKED_BITS), self.lanes)
                     new = tirx.Select(masked, old, new)
                 self._store(total, 0, at, new)
 

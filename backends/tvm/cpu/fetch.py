@@ -55,12 +55,12 @@ class Fetch:
         """Fetch what belongs to this row of the panel."""
         T.buffer_store(self._place, self._place[0] + self._step, [0])
         line = T.shift_right(self._place[0], T.int64(_FRACTION))
-        _prefetch(self._w[self._panel + 1, self._begin, line * LINE])
+        prefetch(self._w[self._panel + 1, self._begin, line * LINE])
         for column in self._columns if self._ahead else ():
-            _prefetch(self._w[self._panel, row + self._ahead, column])
+            prefetch(self._w[self._panel, row + self._ahead, column])
 
 
-def _prefetch(element: Any) -> None:
+def prefetch(element: Any) -> None:
     """Start to bring a cache line into the second-level cache: a hint, also past an array's end."""
     read, second_level, data = T.int32(0), T.int32(2), T.int32(1)
     how = read, second_level, data
