@@ -8,7 +8,8 @@ tile by tile, skips the tiles that the mask rules out, and leaves the arithmetic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import Any
 
 from tvm import tirx
@@ -20,6 +21,7 @@ from tfgraph.backends.tvm.cpu import emit
 from tfgraph.backends.tvm.cpu.attention_mask import Lanes, Masks
 from tfgraph.backends.tvm.cpu.attention_one import OneQuery, Problem
 from tfgraph.backends.tvm.cpu.attention_tile import (
+    TOGETHER,
     AttentionTile,
     QueryBlock,
     narrow_block,
@@ -32,6 +34,9 @@ from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.target import CpuMachine
 
 Expr = Any
+
+_TASKS = 24
+"""The fewest tasks for which blocks of queries share tiles: enough for many threads."""
 
 
 def attention(
@@ -121,53 +126,81 @@ class _Kernel:
             OneQuery(problem, row, hold(T.floormod(task, i64(self.shape.kv_heads)))).emit()
 
     def _all_tasks(self, batch: Expr, block: QueryBlock) -> None:
-        """One task for each block of queries of a head, or of the heads that share the block."""
+        """One task for a few blocks of queries of a head, or of the heads that share the blocks."""
         shape, self.block = self.shape, block
-        blocks = T.ceildiv(self.s, i64(block.queries))
+        blocks = hold(T.ceildiv(self.s, i64(block.queries)))
         heads = shape.heads // block.heads
-        with T.parallel(i64(0), batch * heads * blocks) as task:
-            row = hold(T.floordiv(task, blocks))
+        share = T.floordiv(batch * heads * blocks, i64(_TASKS))
+        together = hold(T.max(i64(1), T.min(share, i64(TOGETHER))))
+        runs = hold(T.ceildiv(blocks, together))
+        with T.parallel(i64(0), batch * heads * runs) as task:
+            row = hold(T.floordiv(task, runs))
             self.batch = hold(T.floordiv(row, i64(heads)))
             self.first_head = hold(T.floormod(row, i64(heads)) * block.heads)
             self.kv_head = hold(T.floordiv(self.first_head, i64(shape.heads // shape.kv_heads)))
-            turn = hold(T.floormod(task, blocks))
-            self.first_query = hold(_fold(turn, blocks) * block.queries)
-            self._task()
+            first = hold(_fold(hold(T.floormod(task, runs)), runs) * together)
+            self._task(first, hold(T.min(together, blocks - first)))
 
-    def _task(self) -> None:
-        """All keys for one block of queries."""
+    def _task(self, first: Expr, blocks: Expr) -> None:
+        """All keys for some blocks of queries."""
         width, value_width = self.shape.width, self.shape.value_width
         masked = bool(self.masks.by_pair)
         tile = AttentionTile(self.machine, self.block, width, value_width, self.base, masked)
         self.tile = tile
-        self._load_queries()
-        tile.clear()
+        start = hold(first * self.block.queries)
+        with self._each_block(start, blocks):
+            self._load_queries()
+            tile.clear()
         keys = hold(self.masks.walk_length(self.batch))
         with loop(T.ceildiv(keys, i64(tile.keys))) as number:
-            first = hold(number * tile.keys)
-            self._keys(first, hold(T.min(i64(tile.keys), keys - first)))
-        tile.finish()
-        self._store_output()
+            place = hold(number * tile.keys)
+            count = hold(T.min(i64(tile.keys), keys - place))
+            if masked:
+                self.first_query = start
+                may, _ = self.masks.ask(self._pairs(place, count, blocks * self.block.queries))
+                with T.If(may), T.Then():
+                    self._keys(place, count, start, blocks)
+            else:
+                self._keys(place, count, start, blocks)
+        with self._each_block(start, blocks):
+            tile.finish()
+            self._store_output()
+
+    @contextmanager
+    def _each_block(self, start: Expr, blocks: Expr) -> Generator[None, None, None]:
+        """Once for each block of queries from `start` on."""
+        with loop(blocks) as turn:
+            self.tile.turn = turn
+            self.first_query = hold(start + turn * self.block.queries)
+            yield
+
+    def _pairs(self, first: Expr, count: Expr, queries: Expr | int) -> Tile:
+        """The pairs of so many queries and a tile of keys."""
+        return Tile(
+            self.batch,
+            self.first_query,
+            T.min(self.first_query + (queries - 1), self.s - 1),
+            hold(self._key(first)),
+            hold(self._key(first + count - 1)),
+        )
 
     def _key(self, position: Expr) -> Expr:
         """The key at this position of the walk."""
         return self.masks.key(self.batch, position)
 
-    def _keys(self, first: Expr, count: Expr) -> None:
-        """One tile of keys: positions first .. first + count - 1 of the walk."""
+    def _keys(self, first: Expr, count: Expr, start: Expr, blocks: Expr) -> None:
+        """One tile of keys, positions first .. first + count - 1 of the walk, for each block."""
+        with self._each_block(start, blocks):
+            self._block(first, count)
+
+    def _block(self, first: Expr, count: Expr) -> None:
+        """One tile of keys for one block of queries."""
         if not self.masks.by_pair:
             self._score(first, count)
             self.tile.weigh(count)
             self._add_values(first, count, select=False)
             return
-        place = Tile(
-            self.batch,
-            self.first_query,
-            T.min(self.first_query + (self.block.queries - 1), self.s - 1),
-            hold(self._key(first)),
-            hold(self._key(first + count - 1)),
-        )
-        may, must = self.masks.ask(place)
+        may, must = self.masks.ask(self._pairs(first, count, self.block.queries))
         with T.If(may), T.Then():
             inside = hold(must)
             self._score(first, count)
@@ -244,7 +277,8 @@ class _Kernel:
             columns = emit.transpose(rows)
             for c in range(int(part.count)):
                 value = columns[c] * splat(self.q_factor, lanes)
-                emit.store(self.tile.queries, (part.start + c) * self.block.size + first, value)
+                line = self.tile.turn * width + part.start + c
+                emit.store(self.tile.queries, line * self.block.size + first, value)
 
         self._each_square(width, load)
 
@@ -254,7 +288,8 @@ class _Kernel:
 
         def save(first: Expr, part: Part) -> None:
             # Past the last column anything may stand: it is not stored.
-            columns = [part.start + min(c, int(part.count) - 1) for c in range(lanes)]
+            begin = self.tile.turn * width + part.start
+            columns = [begin + min(c, int(part.count) - 1) for c in range(lanes)]
             output = [
                 emit.load(self.tile.output, c * self.block.size + first, lanes) for c in columns
             ]

@@ -33,6 +33,10 @@ Expr = Any
 Element = Callable[[Expr, Expr], Expr]
 """(row, column) -> a scalar of the key or value array of this head."""
 
+TOGETHER = 8
+"""The most blocks of queries that go through a tile of keys and values one after another: these are
+then in the second-level cache, where rows that lie a power of two apart push each other out."""
+
 LOWEST = -3.4028234663852886e38
 """No finite score is below it."""
 
@@ -96,7 +100,8 @@ def narrow_block(group: int) -> QueryBlock:
 
 
 class AttentionTile:
-    """The buffers of one task, allocated where it is constructed, and the steps on them."""
+    """The buffers of one task, allocated where it is constructed, and the steps on them: for the
+    block of queries number `turn` of those that the task has."""
 
     def __init__(
         self,
@@ -113,12 +118,13 @@ class AttentionTile:
         self.lanes, self.block = block.lanes, block.size
         self.width, self.value_width = width, value_width
         self.group, self.keys = _group(machine), tile_keys(machine)
-        self.queries = workspace(width * self.block, "queries")
+        self.turn: Expr = T.int64(0)
+        self.queries = workspace(TOGETHER * width * self.block, "queries")
         self.scores = workspace(self.keys * self.block, "scores")
-        self.output = workspace(value_width * self.block, "output")
-        self.high = workspace(self.block, "high")
+        self.output = workspace(TOGETHER * value_width * self.block, "output")
+        self.high = workspace(TOGETHER * self.block, "high")
         self.next_high = workspace(self.block, "next_high")
-        self.total = workspace(self.block, "total")
+        self.total = workspace(TOGETHER * self.block, "total")
         self.shrink = workspace(self.block, "shrink")
         self.sums = [workspace(self.block, "sums") for _ in range(self.group)]
         self.starts = [vector * self.lanes for vector in range(block.vectors)]
@@ -127,22 +133,23 @@ class AttentionTile:
         """Before the first tile: nothing seen yet."""
         with loop(self.value_width) as c:
             for at in self.starts:
-                store(self.output, c * self.block + at, splat(0.0, self.lanes))
+                self._store(self.output, self._column(c), at, splat(0.0, self.lanes))
         for at in self.starts:
-            store(self.high, at, splat(LOWEST, self.lanes))
-            store(self.total, at, splat(0.0, self.lanes))
+            self._store(self.high, self.turn, at, splat(LOWEST, self.lanes))
+            self._store(self.total, self.turn, at, splat(0.0, self.lanes))
 
     def score(self, count: Expr, row: Callable[[Expr], Expr], key: Element) -> None:
         """Scores of the keys in rows row(0) .. row(count - 1), and the largest of all so far."""
         for at in self.starts:
-            self._store(self.next_high, 0, at, self._load(self.high, 0, at))
+            self._store(self.next_high, 0, at, self._load(self.high, self.turn, at))
         with loop(T.ceildiv(count, T.int64(self.group))) as number:
             first = number * self.group
             # Past the end the last key is taken again; its scores are not used.
             rows = [hold(row(T.min(first + u, count - 1))) for u in range(self.group)]
             self._clear_sums(self.group)
             with loop(self.width) as c:
-                self._add_products([key(r, c) for r in rows], self.queries, c, select=False)
+                keys = [key(r, c) for r in rows]
+                self._add_products(keys, self.queries, self.turn * self.width + c, select=False)
             for u in range(self.group):
                 for at in self.starts:
                     score = self._load(self.sums[u], 0, at)
@@ -152,7 +159,7 @@ class AttentionTile:
     def update_scores(self, count: Expr, update: Callable[[Expr, int, Expr], Expr]) -> None:
         """scores[j, i..] = update(j, i, scores[j, i..]), one vector of queries at a time."""
         for at in self.starts:
-            self._store(self.next_high, 0, at, self._load(self.high, 0, at))
+            self._store(self.next_high, 0, at, self._load(self.high, self.turn, at))
         with loop(count) as j:
             for at in self.starts:
                 score = hold(update(j, at, hold(self._load(self.scores, j, at))))
@@ -174,11 +181,12 @@ class AttentionTile:
                 self._store(self.sums[0], 0, at, self._load(self.sums[0], 0, at) + weight)
         for at in self.starts:
             following = self._load(self.next_high, 0, at)
-            shrink = hold(power(self.base, self._load(self.high, 0, at) - following))
-            total = fma(self._load(self.total, 0, at), shrink, self._load(self.sums[0], 0, at))
-            self._store(self.total, 0, at, total)
+            shrink = hold(power(self.base, self._load(self.high, self.turn, at) - following))
+            seen = self._load(self.total, self.turn, at)
+            total = fma(seen, shrink, self._load(self.sums[0], 0, at))
+            self._store(self.total, self.turn, at, total)
             self._store(self.shrink, 0, at, shrink)
-            self._store(self.high, 0, at, following)
+            self._store(self.high, self.turn, at, following)
 
     def add_values(
         self, count: Expr, row: Callable[[Expr], Expr], value: Element, *, select: bool
@@ -198,13 +206,19 @@ class AttentionTile:
     def finish(self) -> None:
         """Divide the output by the totals; zeros where nothing was allowed."""
         for at in self.starts:
-            total = hold(self._load(self.total, 0, at))
+            total = hold(self._load(self.total, self.turn, at))
             self._store(self.shrink, 0, at, splat(1.0, self.lanes) / total)
         with loop(self.value_width) as c:
             for at in self.starts:
-                empty = self._load(self.total, 0, at) == splat(0.0, self.lanes)
-                output = self._load(self.output, c, at) * self._load(self.shrink, 0, at)
-                self._store(self.output, c, at, tirx.Select(empty, splat(0.0, self.lanes), output))
+                empty = self._load(self.total, self.turn, at) == splat(0.0, self.lanes)
+                output = self._load(self.output, self._column(c), at)
+                output = output * self._load(self.shrink, 0, at)
+                output = T.Select(empty, splat(0.0, self.lanes), output)
+                self._store(self.output, self._column(c), at, output)
+
+    def _column(self, c: Expr) -> Expr:
+        """The line of the output that column c has."""
+        return self.turn * self.value_width + c
 
     def _add_columns(
         self,
@@ -223,8 +237,8 @@ class AttentionTile:
         for u in range(columns):
             for at in self.starts:
                 shrink, added = self._load(self.shrink, 0, at), self._load(self.sums[u], 0, at)
-                output = fma(self._load(self.output, column + u, at), shrink, added)
-                self._store(self.output, column + u, at, output)
+                output = fma(self._load(self.output, self._column(column + u), at), shrink, added)
+                self._store(self.output, self._column(column + u), at, output)
 
     def _raise_high(self, at: int, score: Expr) -> None:
         self._store(self.next_high, 0, at, T.max(self._load(self.next_high, 0, at), score))
