@@ -44,6 +44,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """That of `--dist loadfile`."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from helpers.scheduling import ByFile
+
+    return ByFile(config, log)
+
+
 def pytest_collection_finish() -> None:
     """The garbage collector no longer looks at what was imported and collected: it stays."""
     gc.freeze()
