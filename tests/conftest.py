@@ -3,6 +3,7 @@ not run and why."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections import Counter
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
 os.environ["TFGRAPH_CACHE"] = ""  # what a test compiles, it compiles
+gc.set_threshold(10_000)  # at 700, a quarter of the time in which tests are collected
 GOLDEN_DIR = Path(__file__).parent / "golden"
 
 
@@ -40,6 +42,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=0,
         help="the seed of the faults that tests/faults plants (make faults)",
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """That of `--dist loadfile`."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from helpers.scheduling import ByFile
+
+    return ByFile(config, log)
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector no longer looks at what was imported and collected: it stays."""
+    gc.freeze()
 
 
 LAZY = (("tfgraph.onnx.registry", "_TABLE"),)

@@ -9,7 +9,6 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-import pytest
 from cuda_emulator.source import for_host, kernel_names
 
 _FOLDER = Path(__file__).parent
@@ -25,6 +24,8 @@ def require_host_compiler() -> str:
     """The path of g++; skips the test where there is none."""
     found = shutil.which("g++")
     if found is None:
+        import pytest  # here alone: every fake nvcc is a process that imports this module
+
         pytest.skip("no g++ to run CUDA C on the CPU")
     return found
 
@@ -59,11 +60,22 @@ def host_library(source: str, folder: Path, *, checked: bool = True) -> Path:
     text += "".join(map(_entry, kernel_names(source)))
     host = folder / f"{digest}.cpp"
     host.write_text(text, encoding="utf-8")
-    include = ("-include", str(_FOLDER / "include" / "device.h"), f"-I{_FOLDER / 'include'}")
+    runtime = _runtime()
     made = folder / f"{digest}.o"
-    _run(*_KERNEL, *(_CHECKED if checked else ()), *include, "-c", str(host), "-o", str(made))
-    _run("-shared", "-Wl,-Bsymbolic", str(made), *_runtime(), "-ldl", "-o", str(library))
+    header = ("-include", str(runtime / _header(checked)))
+    _run(*_kernel(checked), *header, "-c", str(host), "-o", str(made))
+    objects = map(str, sorted(runtime.glob("*.o")))
+    _run("-shared", "-Wl,-Bsymbolic", str(made), *objects, "-ldl", "-o", str(library))
     return library
+
+
+def _kernel(checked: bool) -> tuple[str, ...]:
+    return (*_KERNEL, *(_CHECKED if checked else ()), f"-I{_FOLDER / 'include'}")
+
+
+def _header(checked: bool) -> str:
+    """What stands before a kernel's source: `device.h`, compiled beforehand with its options."""
+    return "checked.h" if checked else "unchecked.h"
 
 
 def _entry(kernel: str) -> str:
@@ -85,20 +97,24 @@ def _headers() -> str:
 
 
 @cache
-def _runtime() -> tuple[str, ...]:
-    """The objects of the runtime, compiled once a version: every fake nvcc is a new process."""
+def _runtime() -> Path:
+    """The folder with the objects of the runtime and the headers of kernels, compiled once a
+    version: every fake nvcc is a new process."""
     folder = _FOLDER / "__pycache__" / f"runtime-{_headers()[:16]}"
-    sources = sorted(_FOLDER.glob("runtime/*.cpp"))
     if not folder.exists():
         folder.parent.mkdir(exist_ok=True)
         made = Path(tempfile.mkdtemp(dir=folder.parent))
-        for source in sources:
+        for source in _FOLDER.glob("runtime/*.cpp"):
             _run(*_COMMON, "-O2", "-c", str(source), "-o", str(made / f"{source.stem}.o"))
+        for checked in (True, False):
+            header = made / _header(checked)
+            header.write_text('#include "device.h"\n', encoding="utf-8")
+            _run(*_kernel(checked), "-x", "c++-header", str(header), "-o", f"{header}.gch")
         try:
             made.rename(folder)
         except OSError:  # another process was sooner
             shutil.rmtree(made)
-    return tuple(str(folder / f"{source.stem}.o") for source in sources)
+    return folder
 
 
 def _run(*arguments: str) -> None:

@@ -49,6 +49,10 @@ class Emulated:
         """How many barriers all blocks of the last launch passed, each counted once a block."""
         return int(self._library.cuda_emulator_barriers())
 
+    def leave_out(self, step: int) -> None:
+        """Launches that follow pass over the step that stands behind `kept(step)` in the source."""
+        self._library.cuda_emulator_leave_out(step)
+
     def __call__(
         self,
         name: str,

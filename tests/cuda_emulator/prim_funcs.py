@@ -8,7 +8,8 @@ bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Iterator, Mapping
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,20 @@ class CudaOnCpu:
         self.kernels = {kernel.name: kernel for kernel in kernels}
         self._emulated = Emulated(source, directory, checked=checked)
 
-    def edited(self, edit: Callable[[str], str]) -> CudaOnCpu:
-        """The same with another source."""
+    def without_each(self, steps: re.Pattern[str], source: str = "") -> Iterator[CudaOnCpu]:
+        """The same without the first of the statements that the pattern finds, without the second,
+        and so on; `source` in place of the whole. All are one library, for g++ takes longest: each
+        stands until the next is asked for.
+        """
+        parts = steps.split(source or self.source)
+        found = steps.findall(source or self.source)
+        asked = [f"if (cuda_emulator::kept({nth})) {step}" for nth, step in enumerate(found)]
+        text = "".join(part + step for part, step in zip(parts, [*asked, ""], strict=True))
         made = copy(self)
-        made._emulated = Emulated(edit(self.source), self._directory)
-        return made
+        made._emulated = Emulated(text, self._directory)
+        for nth in range(len(found)):
+            made._emulated.leave_out(nth)
+            yield made
 
     @property
     def source(self) -> str:

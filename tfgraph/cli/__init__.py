@@ -7,6 +7,7 @@ is quick; `run` and `generate` of artifacts go by `lean`, past typer. May import
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -83,6 +84,7 @@ def _unexpected(session: Session, error: Exception) -> int:
 def _set_up_process() -> None:
     """SIGTERM removes partial output as Ctrl-C does, and terminals that cannot show a letter get
     an escape rather than an error."""
+    gc.set_threshold(10_000)  # imports leave nothing to collect: a twentieth of `compile`
     signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]

@@ -16,6 +16,15 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 TESTS = HERE.parents[1]
+_NVCC = """#!/bin/sh
+if [ "$*" = --version ]; then
+    echo "Cuda compilation tools, release 13.0, V13.0.0 (fake)"
+    exit
+fi
+export FAKE_NVCC_LIBRARIES="{folder}" PYTHONPATH="{tests}"
+exec "{python}" -S "{here}/nvcc.py" "$@"
+"""
+"""Started often, so that it asks Python only where there is something to compile."""
 
 
 def fake_cuda(folder: Path) -> Path:
@@ -28,10 +37,7 @@ def fake_cuda(folder: Path) -> Path:
     _library(folder, "runtime.cpp", "libcudart.so.13", versions, f"-L{folder}", "-l:libcuda.so.1")
     tool = folder / "bin" / "nvcc"
     tool.parent.mkdir()
-    tool.write_text(
-        f'#!/bin/sh\nFAKE_NVCC_LIBRARIES="{folder}" PYTHONPATH="{TESTS}" '
-        f'exec "{sys.executable}" "{HERE / "nvcc.py"}" "$@"\n'
-    )
+    tool.write_text(_NVCC.format(folder=folder, tests=TESTS, python=sys.executable, here=HERE))
     tool.chmod(0o755)
     return folder
 

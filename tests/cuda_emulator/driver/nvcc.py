@@ -15,9 +15,6 @@ from cuda_emulator.build import host_library
 
 def main(arguments: list[str]) -> int:
     """See the module."""
-    if "--version" in arguments:
-        print("Cuda compilation tools, release 13.0, V13.0.0 (fake)")
-        return 0
     options = [a for a in arguments if a.startswith("-")]
     arch = next(o for o in options if o.startswith("-arch=")).removeprefix("-arch=")
     source = Path(next(a for a in arguments if a.endswith(".cu"))).read_text(encoding="utf-8")

@@ -60,6 +60,9 @@ void block_barrier();
 void warp_barrier(unsigned mask);
 void memory_fence();
 
+// Whether the step of this number is to run; `CudaOnCpu.without_each` puts the question before each.
+bool kept(int step) __attribute__((const));
+
 enum class From { lane, up, down, exclusive_or };
 void shuffle(unsigned mask, void* value, unsigned bytes, From from, int by, int width);
 unsigned ballot(unsigned mask, bool vote);

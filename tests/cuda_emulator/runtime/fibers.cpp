@@ -60,6 +60,7 @@ jmp_buf launch_point;
 void (*kernel_body)(void*);
 void* kernel_self;
 int64_t barriers;
+int left_out = -1;
 unsigned guarded;  // fibers whose stack has its guard
 struct Began {
   uint32_t time;
@@ -242,6 +243,8 @@ void run_blocks() {
 
 }  // namespace
 
+bool kept(int step) { return step != left_out; }
+
 void wait_for_block(Site site) { stop(State::at_barrier, site); }
 
 void meet(const Meeting& meeting, unsigned mask, void* operands, Site site) {
@@ -297,3 +300,6 @@ API void cuda_emulator_set_order(int order, uint64_t seed) {
 
 // Barriers of the last launch, each counted once a block.
 API int64_t cuda_emulator_barriers() { return cuda_emulator::barriers; }
+
+// The step that is not `kept` in the launches that follow, by its number; none where it is below 0.
+API void cuda_emulator_leave_out(int step) { cuda_emulator::left_out = step; }
