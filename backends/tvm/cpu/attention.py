@@ -23,9 +23,7 @@ from tfgraph.backends.tvm.cpu.attention_one import OneQuery, Problem
 from tfgraph.backends.tvm.cpu.attention_tile import (
     TOGETHER,
     AttentionTile,
-    QueryBlock,
-    narrow_block,
-    wide_block,
+    tile_queries,
 )
 from tfgraph.backends.tvm.cpu.emit import hold, i64, loop, splat
 from tfgraph.backends.tvm.cpu.rows import Part
@@ -92,19 +90,11 @@ class _Kernel:
         sizes = {"batch": batch, "heads": shape.heads, "queries": s, "keys": t}
         self.masks = Masks(self.plan, sizes)
         self.out = emit.argument("out", (batch, s, shape.heads * shape.value_width))
-        narrow = narrow_block(shape.heads // shape.kv_heads)
         with emit.body(), T.If(s == 1):
             with T.Then():
                 self._one_query(batch)
             with T.Else():
-                if narrow.queries == 1:
-                    self._all_tasks(batch, wide_block(self.machine))
-                else:
-                    with T.If(s <= narrow.queries):
-                        with T.Then():
-                            self._all_tasks(batch, narrow)
-                        with T.Else():
-                            self._all_tasks(batch, wide_block(self.machine))
+                self._many_queries(batch)
 
     def _one_query(self, batch: Expr) -> None:
         """One task for each head of keys."""
@@ -125,19 +115,18 @@ class _Kernel:
             row = hold(T.floordiv(task, i64(self.shape.kv_heads)))
             OneQuery(problem, row, hold(T.floormod(task, i64(self.shape.kv_heads)))).emit()
 
-    def _all_tasks(self, batch: Expr, block: QueryBlock) -> None:
-        """One task for a few blocks of queries of a head, or of the heads that share the blocks."""
-        shape, self.block = self.shape, block
-        blocks = hold(T.ceildiv(self.s, i64(block.queries)))
-        heads = shape.heads // block.heads
-        share = T.floordiv(batch * heads * blocks, i64(_TASKS))
+    def _many_queries(self, batch: Expr) -> None:
+        """One task for a few blocks of queries of a head."""
+        shape, self.lanes, self.block = self.shape, self.machine.lanes, tile_queries(self.machine)
+        blocks = hold(T.ceildiv(self.s, i64(self.block)))
+        share = T.floordiv(batch * shape.heads * blocks, i64(_TASKS))
         together = hold(T.max(i64(1), T.min(share, i64(TOGETHER))))
         runs = hold(T.ceildiv(blocks, together))
-        with T.parallel(i64(0), batch * heads * runs) as task:
+        with T.parallel(i64(0), batch * shape.heads * runs) as task:
             row = hold(T.floordiv(task, runs))
-            self.batch = hold(T.floordiv(row, i64(heads)))
-            self.first_head = hold(T.floormod(row, i64(heads)) * block.heads)
-            self.kv_head = hold(T.floordiv(self.first_head, i64(shape.heads // shape.kv_heads)))
+            self.batch = hold(T.floordiv(row, i64(shape.heads)))
+            self.head = hold(T.floormod(row, i64(shape.heads)))
+            self.kv_head = hold(T.floordiv(self.head, i64(shape.heads // shape.kv_heads)))
             first = hold(_fold(hold(T.floormod(task, runs)), runs) * together)
             self._task(first, hold(T.min(together, blocks - first)))
 
@@ -145,9 +134,9 @@ class _Kernel:
         """All keys for some blocks of queries."""
         width, value_width = self.shape.width, self.shape.value_width
         masked = bool(self.masks.by_pair)
-        tile = AttentionTile(self.machine, self.block, width, value_width, self.base, masked)
+        tile = AttentionTile(self.machine, width, value_width, self.base, masked)
         self.tile = tile
-        start = hold(first * self.block.queries)
+        start = hold(first * self.block)
         with self._each_block(start, blocks):
             self._load_queries()
             tile.clear()
@@ -157,7 +146,7 @@ class _Kernel:
             count = hold(T.min(i64(tile.keys), keys - place))
             if masked:
                 self.first_query = start
-                may, _ = self.masks.ask(self._pairs(place, count, blocks * self.block.queries))
+                may, _ = self.masks.ask(self._pairs(place, count, blocks * self.block))
                 with T.If(may), T.Then():
                     self._keys(place, count, start, blocks)
             else:
@@ -171,7 +160,7 @@ class _Kernel:
         """Once for each block of queries from `start` on."""
         with loop(blocks) as turn:
             self.tile.turn = turn
-            self.first_query = hold(start + turn * self.block.queries)
+            self.first_query = hold(start + turn * self.block)
             yield
 
     def _pairs(self, first: Expr, count: Expr, queries: Expr | int) -> Tile:
@@ -200,7 +189,7 @@ class _Kernel:
             self.tile.weigh(count)
             self._add_values(first, count, select=False)
             return
-        may, must = self.masks.ask(self._pairs(first, count, self.block.queries))
+        may, must = self.masks.ask(self._pairs(first, count, self.block))
         with T.If(may), T.Then():
             inside = hold(must)
             self._score(first, count)
@@ -226,7 +215,7 @@ class _Kernel:
 
         def finish(j: Expr, at: int, score: Expr) -> Expr:
             if self.softcap is not None:
-                cap = splat(self.softcap * self.unit, self.block.lanes)
+                cap = splat(self.softcap * self.unit, self.lanes)
                 score = hold(tanh(score) * cap)
             for value in self.masks.values(self._pair(first + j, at)):
                 score = hold(score + value)
@@ -239,19 +228,18 @@ class _Kernel:
 
         def select(j: Expr, at: int, score: Expr) -> Expr:
             allowed = self.masks.allowed(self._pair(first + j, at))
-            return tirx.Select(allowed, score, splat(-math.inf, self.block.lanes))
+            return tirx.Select(allowed, score, splat(-math.inf, self.lanes))
 
         self.tile.update_scores(count, select)
 
     def _pair(self, position: Expr, at: int) -> Lanes:
         return Lanes(
             self.batch,
-            self.first_head,
+            self.head,
             self.first_query + at,
             self.s - 1,
             self._key(position),
-            self.block.lanes,
-            self.block.heads,
+            self.lanes,
         )
 
     def _add_values(self, first: Expr, count: Expr, *, select: bool) -> None:
@@ -265,53 +253,44 @@ class _Kernel:
 
     def _load_queries(self) -> None:
         """queries[c, i] = q[query of i, c] * factor; past the end the last row is repeated."""
-        lanes, width = self.block.lanes, self.shape.width
+        lanes, width = self.lanes, self.shape.width
+        head = self.shape.q_offset + self.head * width
 
         def load(first: Expr, part: Part) -> None:
             rows = []
             for i in range(lanes):
-                query, head = self._query_and_head(first, i)
-                start = self.shape.q_offset + head * width + part.start
-                window = Part(hold(start), part.count, lanes)
-                rows.append(window.load(self.q, self.batch, hold(T.min(query, self.s - 1))))
+                window = Part(hold(head + part.start), part.count, lanes)
+                query = hold(T.min(self.first_query + first + i, self.s - 1))
+                rows.append(window.load(self.q, self.batch, query))
             columns = emit.transpose(rows)
             for c in range(int(part.count)):
                 value = columns[c] * splat(self.q_factor, lanes)
                 line = self.tile.turn * width + part.start + c
-                emit.store(self.tile.queries, line * self.block.size + first, value)
+                emit.store(self.tile.queries, line * self.block + first, value)
 
         self._each_square(width, load)
 
     def _store_output(self) -> None:
         """out[query of i, c] = output[c, i]."""
-        lanes, width = self.block.lanes, self.shape.value_width
+        lanes, width = self.lanes, self.shape.value_width
 
         def save(first: Expr, part: Part) -> None:
             # Past the last column anything may stand: it is not stored.
             begin = self.tile.turn * width + part.start
             columns = [begin + min(c, int(part.count) - 1) for c in range(lanes)]
-            output = [
-                emit.load(self.tile.output, c * self.block.size + first, lanes) for c in columns
-            ]
-            used = min(lanes, self.block.queries * self.block.heads)
-            for i, value in enumerate(emit.transpose(output)[:used]):
-                query, head = self._query_and_head(first, i)
-                query = hold(query)
+            output = [emit.load(self.tile.output, c * self.block + first, lanes) for c in columns]
+            for i, value in enumerate(emit.transpose(output)):
+                query = hold(self.first_query + first + i)
                 with T.If(query < self.s), T.Then():
-                    window = Part(hold(head * width + part.start), part.count, lanes)
+                    window = Part(hold(self.head * width + part.start), part.count, lanes)
                     window.store(self.out, value, self.batch, query)
 
         self._each_square(width, save)
 
-    def _query_and_head(self, first: Expr, lane: int) -> tuple[Expr, Expr]:
-        """What lane first + lane holds; first is 0 where heads share the block."""
-        query, head = divmod(lane, self.block.heads)
-        return self.first_query + first + query, self.first_head + head
-
     def _each_square(self, width: int, emit_square: Callable[[Expr, Part], None]) -> None:
         """`emit_square(i, part)` for each vector of queries, i the first, and part of a row."""
-        lanes = self.block.lanes
-        with loop(self.block.vectors) as vector:
+        lanes = self.lanes
+        with loop(self.block // lanes) as vector:
             first = hold(vector * lanes)
             if width >= lanes:
                 with loop(width // lanes) as number:

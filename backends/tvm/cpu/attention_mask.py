@@ -40,46 +40,27 @@ Expr = Any
 
 @dataclass(frozen=True)
 class Lanes:
-    """Queries in the lanes of a vector by one key.
-
-    Lane l holds query first_query + l // heads of head first_head + l % heads. Lanes past the last
-    query repeat it in loads.
-    """
+    """Queries of one head in the lanes of a vector, `first_query` and those behind it, by one key.
+    Lanes past the last query repeat it in loads."""
 
     batch: Expr
-    first_head: Expr
+    head: Expr
     first_query: Expr  # int64
     last_query: Expr  # int64, s - 1
     key: Expr  # int64
     lanes: int
-    heads: int
 
     @property
     def queries(self) -> Expr:
         """int32 query positions."""
-        first = tirx.Cast("int32", self.first_query)
-        if self.heads == 1:
-            return tirx.Ramp(first, 1, self.lanes)
-        lane = tirx.Ramp(tirx.const(0, "int32"), 1, self.lanes)
-        return self.spread(first) + tirx.floordiv(
-            lane, self.spread(tirx.const(self.heads, "int32"))
+        return tirx.Ramp(tirx.Cast("int32", self.first_query), 1, self.lanes)
+
+    def gather(self, element: Callable[[Expr], Expr]) -> Expr:
+        """element(i) for each lane's query i."""
+        return gather(
+            self.lanes,
+            lambda lane: element(tirx.Min(self.first_query + lane, self.last_query)),
         )
-
-    def gather(self, element: Callable[[Expr, Expr], Expr]) -> Expr:
-        """element(i, h) for each lane's query i and head h."""
-
-        def of_lane(lane: Expr) -> Expr:
-            query = self.first_query + tirx.floordiv(lane, i64(self.heads))
-            head = self.first_head + tirx.floormod(lane, i64(self.heads))
-            return element(tirx.Min(query, self.last_query), head)
-
-        return gather(self.lanes, of_lane)
-
-    def gather_head(self, element: Callable[[Expr], Expr]) -> Expr:
-        """element(h) for each lane's head h."""
-        if self.heads == 1:
-            return self.spread(element(self.first_head))
-        return self.gather(lambda _, head: element(head))
 
     def spread(self, scalar: Expr) -> Expr:
         """The scalar in every lane."""
@@ -126,7 +107,7 @@ def _positional(mask: Positional, pair: Lanes, operands: Operands) -> Expr:
 @allowed.register
 def _segments(mask: Segments, pair: Lanes, operands: Operands) -> Expr:
     queries, keys = operands.buffers
-    segment = pair.gather(lambda i, _: queries[pair.batch, i].astype("int64"))
+    segment = pair.gather(lambda i: queries[pair.batch, i].astype("int64"))
     return segment == pair.spread(keys[pair.batch, pair.key].astype("int64"))
 
 
@@ -151,14 +132,13 @@ def _dense_bias(bias: DenseBias, pair: Lanes, operands: Operands) -> Expr:
 def _alibi(bias: Alibi, pair: Lanes, operands: Operands) -> Expr:
     reach = tirx.Cast("int32", operands.offset(bias.offset) - pair.key)
     distance = tirx.Cast(f"float32x{pair.lanes}", pair.queries + pair.spread(reach))
-    slopes = operands.buffers[0]
-    return distance * pair.gather_head(lambda head: 0 - slopes[head])
+    return distance * pair.spread(0 - operands.buffers[0][pair.head])
 
 
 @value.register
 def _by_distance(bias: ByDistance, pair: Lanes, operands: Operands) -> Expr:
     buffer, last = operands.buffers[0], pair.key + (operands.queries - 1)
-    return pair.gather(lambda query, head: buffer[head, last - query])
+    return pair.gather(lambda query: buffer[pair.head, last - query])
 
 
 class Masks(BoundPlan):
@@ -241,11 +221,7 @@ def _element(
 ) -> Expr:
     """convert(the array's element) for each lane; loaded once where all lanes share it."""
 
-    def element(query: Expr | int, head: Expr) -> Expr:
-        return convert(operands.buffers[0][term.index(pair.batch, head, query, pair.key)])
+    def element(query: Expr | int) -> Expr:
+        return convert(operands.buffers[0][term.index(pair.batch, pair.head, query, pair.key)])
 
-    if term.per_query:
-        return pair.gather(element)
-    if term.per_head:
-        return pair.gather_head(lambda head: element(0, head))
-    return pair.spread(element(0, pair.first_head))
+    return pair.gather(element) if term.per_query else pair.spread(element(0))

@@ -144,10 +144,24 @@ class OneQuery:
                 coming = hold(self._key(first + T.min(at + lanes + u, count - 1)))
                 for c in range(0, shape.width, LINE):
                     prefetch(self._problem.k[self._batch, coming, start + c])
-            for c, part in self._parts(shape.width, start):
-                square = transpose([part.load(self._problem.k, self._batch, row) for row in rows])
-                for i, column in enumerate(square[: int(part.count)]):
-                    store(self._columns, (c + i) * self._keys + at, column)
+            self._each_part(
+                shape.width,
+                lambda c, count: self._transpose(rows, Part(hold(start + c), count, lanes), c, at),
+            )
+
+    def _transpose(self, rows: list[Expr], part: Part, c: Expr, at: Expr) -> None:
+        square = transpose([part.load(self._problem.k, self._batch, row) for row in rows])
+        for i, column in enumerate(square[: int(part.count)]):
+            store(self._columns, (c + i) * self._keys + at, column)
+
+    def _each_part(self, width: int, emit: Callable[[Expr, int], None]) -> None:
+        """`emit(c, count)` for each vector of a head's columns, whole ones in a loop."""
+        whole, rest = divmod(width, self._lanes)
+        if whole:
+            with loop(whole) as number:
+                emit(hold(number * self._lanes), self._lanes)
+        if rest:
+            emit(i64(whole * self._lanes), rest)
 
     def _score(self, h: Expr) -> None:
         """scores[h, j] = sum over c of columns[c, j] * q[h, c]."""
@@ -191,7 +205,7 @@ class OneQuery:
         head, changed = hold(self._kv_head * self._heads + h), workspace(_PAIR, "changed")
         with loop(count) as j:
             key = hold(self._key(first + j))
-            pair = Lanes(self._batch, head, i64(0), i64(0), key, _PAIR, 1)
+            pair = Lanes(self._batch, head, i64(0), i64(0), key, _PAIR)
             score = hold(self._scores[h * self._keys + j])
             store(changed, 0, change(pair, T.broadcast(score, _PAIR)))
             T.buffer_store(self._scores, changed[0], [h * self._keys + j])

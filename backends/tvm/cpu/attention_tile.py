@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tvm import tirx
@@ -44,6 +43,11 @@ MASKED_BITS = -0x80000000
 """Those of -0.0, the weight of a masked pair: it adds nothing, yet can be told."""
 
 
+def tile_queries(machine: CpuMachine) -> int:
+    """Queries of a tile: two vectors, which compute most per load."""
+    return 2 * machine.lanes
+
+
 def tile_keys(machine: CpuMachine) -> int:
     """Keys of a tile, the same for every block: it decides the order of the sums."""
     return _group(machine) * 8
@@ -66,39 +70,6 @@ def power(base: float, x: Expr) -> Expr:
     return exp2_nonpositive(x if base == 2 else x * constant(x, math.log2(base)))
 
 
-@dataclass(frozen=True)
-class QueryBlock:
-    """The queries of a tile: `vectors` vectors of `lanes`, `heads` heads of each query."""
-
-    lanes: int
-    vectors: int
-    heads: int = 1
-
-    @property
-    def size(self) -> int:
-        """Columns of a tile."""
-        return self.lanes * self.vectors
-
-    @property
-    def queries(self) -> int:
-        """Queries of a tile. Where `heads` does not divide the size, the last lanes are idle."""
-        return self.size // self.heads
-
-
-def wide_block(machine: CpuMachine) -> QueryBlock:
-    """The block that computes most per load."""
-    return QueryBlock(machine.lanes, 2)
-
-
-def narrow_block(group: int) -> QueryBlock:
-    """For few queries, as in decoding: one AVX2 register, shared by heads with the same keys.
-
-    `group` is the number of query heads to a key head.
-    """
-    lanes = 8  # one register of AVX2: fewer lanes would cost as much
-    return QueryBlock(lanes, 1, max(n for n in range(1, lanes + 1) if group % n == 0))
-
-
 class AttentionTile:
     """The buffers of one task, allocated where it is constructed, and the steps on them: for the
     block of queries number `turn` of those that the task has."""
@@ -106,7 +77,6 @@ class AttentionTile:
     def __init__(
         self,
         machine: CpuMachine,
-        block: QueryBlock,
         width: int,
         value_width: int,
         base: float,
@@ -115,7 +85,7 @@ class AttentionTile:
         """`base`: the weight of a score is base^score, over the sum of those. `masked`: scores may
         be -inf, and their weights have to be told from others that are 0."""
         self.base, self.masked = base, masked
-        self.lanes, self.block = block.lanes, block.size
+        self.lanes, self.block = machine.lanes, tile_queries(machine)
         self.width, self.value_width = width, value_width
         self.group, self.keys = _group(machine), tile_keys(machine)
         self.turn: Expr = T.int64(0)
@@ -127,7 +97,7 @@ class AttentionTile:
         self.total = workspace(TOGETHER * self.block, "total")
         self.shrink = workspace(self.block, "shrink")
         self.sums = [workspace(self.block, "sums") for _ in range(self.group)]
-        self.starts = [vector * self.lanes for vector in range(block.vectors)]
+        self.starts = range(0, self.block, self.lanes)
 
     def clear(self) -> None:
         """Before the first tile: nothing seen yet."""
