@@ -7,6 +7,7 @@ from tfgraph.passes.cleanup import CommonSubexpressions, DeadCode
 from tfgraph.passes.fold_constants import FoldConstants
 from tfgraph.passes.fuse_add_norm import FuseAddNorm
 from tfgraph.passes.fuse_attention import FuseAttention, MergeProjections
+from tfgraph.passes.fuse_embedding import FuseEmbedding
 from tfgraph.passes.fuse_gated_linear import FuseGatedLinear
 from tfgraph.passes.fuse_linear_activation import FuseLinearActivation
 from tfgraph.passes.fuse_rotary import FuseRotary
@@ -50,6 +51,7 @@ __all__ = [
     "FoldConstants",
     "FuseAddNorm",
     "FuseAttention",
+    "FuseEmbedding",
     "FuseGatedLinear",
     "FuseLinearActivation",
     "FuseRotary",

@@ -30,8 +30,8 @@ PASSES: dict[str, type[Pass]] = {}
 _OF_CLASSES = {"name", "rules", "cleanups"}
 DEFAULT_PIPELINE = (
     "simplify,fold-constants,cse,"
-    "fuse-attention,fuse-add-norm,fuse-linear-activation,fuse-gated-linear,merge-projections,"
-    "fuse-rotary,cse,dce"
+    "fuse-attention,fuse-embedding,fuse-add-norm,fuse-linear-activation,fuse-gated-linear,"
+    "merge-projections,fuse-rotary,cse,dce"
 )
 
 IMPORTED_PIPELINE = (

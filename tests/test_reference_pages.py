@@ -40,6 +40,7 @@ GROUPS = {
     "reduction": "Reductions",
     "transformer": "Parts of a Transformer",
     "fused": "Fused, as the passes make them",
+    "embedding_sum": "Sums of embeddings",
     "rotary": "Rotary positions",
     "cache": "States",
 }

@@ -14,6 +14,7 @@ from tfgraph.errors import TfgraphError, nearest
 from tfgraph.ir import Dim, as_dim, product
 from tfgraph.ops.cache import APPENDS
 from tfgraph.ops.define import find_op
+from tfgraph.ops.embedding_sum import terms
 from tfgraph.ops.trace import map_traced
 from tfgraph.runtime.columns import columns
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from tfgraph.ir import Graph, Node, TensorType, Value
 
 Amount = int | Dim
-# Ops that read no more of one operand than they return, and which operand that is.
-_READS_ROWS = {"embedding": 1, "take": 0, "take_at": 0, "slice": 0}
+# Ops that read no more of their first operand than they return.
+_READS_ROWS = ("take", "take_at", "slice")
 _ZERO = as_dim(0)
 
 
@@ -158,10 +159,8 @@ def node_cost(graph: Graph, node: Node) -> Line:
     but of a table only the rows that are read; a state that is appended to stays where it is."""
     line = _running(graph, node)
     weights = [v for v in dict.fromkeys(node.inputs) if v in graph.weight_values]
-    rows_of = _rows_of(node)
-    written = as_dim(line.written_bytes)
-    read = _sum(written if v == rows_of else _bytes(v.type) for v in weights)
-    return replace(line, weight_bytes=read)
+    rows = _rows_read(node)
+    return replace(line, weight_bytes=_sum(rows.get(v, _bytes(v.type)) for v in weights))
 
 
 def _running(graph: Graph, node: Node) -> Line:
@@ -178,16 +177,22 @@ def _running(graph: Graph, node: Node) -> Line:
         written = _sum(_bytes(v.type) for v in made)
         return Line(node.op, flops=flops, read_bytes=read, written_bytes=written)
     written = _sum(_bytes(value.type) for value in node.outputs)
-    read, rows_of = _ZERO, _rows_of(node)
-    for value in dict.fromkeys(node.inputs):
-        if value not in graph.weight_values:
-            read += written if value == rows_of else _bytes(value.type)
+    rows = _rows_read(node)
+    given = (v for v in dict.fromkeys(node.inputs) if v not in graph.weight_values)
+    read = _sum(rows.get(v, _bytes(v.type)) for v in given)
     return Line(node.op, flops=flops, read_bytes=read, written_bytes=written)
 
 
-def _rows_of(node: Node) -> object:
-    """The operand of which only some rows are read."""
-    return node.operands[_READS_ROWS[node.op]] if node.op in _READS_ROWS else None
+def _rows_read(node: Node) -> dict[Value, Dim]:
+    """The operands of which only some rows are read, and the bytes of those."""
+    if node.op in _READS_ROWS:
+        return {node.inputs[0]: _bytes(node.output.type)}
+    found: dict[Value, Dim] = {}
+    for ids, table in terms(node.inputs) if node.op in ("embedding", "embedding_sum") else ():
+        if ids is not None:
+            rows = table.type.with_shape((*ids.type.shape, table.type.shape[1]))
+            found[table] = found.get(table, _ZERO) + _bytes(rows)
+    return found
 
 
 def _reader(graph: Graph, users: Iterable[Node]) -> str:

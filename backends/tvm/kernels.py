@@ -1,6 +1,6 @@
 """What a target's kernels offer to the emitters: the same operations, however they are made.
 
-May import: attention_mask, attention_plan, ir.
+May import: attention_mask, attention_plan, generic, ir.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 
 from tfgraph.backends.tvm.attention_mask import Mask
 from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.generic import NOTHING, Inner
 from tfgraph.ir import Node
 
 NDArray = np.ndarray[Any, Any]
@@ -118,8 +119,8 @@ class Kernels(ABC):
     target: str
 
     @abstractmethod
-    def generic(self, node: Node) -> PrimFunc:
-        """A core op that has no kernel of its own."""
+    def generic(self, node: Node, inner: Inner = NOTHING) -> PrimFunc:
+        """An op that has no kernel of its own, and the nodes that this computes besides."""
 
     @abstractmethod
     def packed(self, k: int, n: int, dtype: str = "float32") -> tuple[str, tuple[int, ...]]:

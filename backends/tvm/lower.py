@@ -15,7 +15,15 @@ import numpy as np
 from tvm import ir, relax, tirx
 
 from tfgraph.backends.base import FLOATS, CompiledWeight
-from tfgraph.backends.tvm.generic import SUPPORTED, kernel_key, symbols_of
+from tfgraph.backends.tvm.generic import (
+    SUPPORTED,
+    Inner,
+    inlinable,
+    kernel_key,
+    leaves,
+    read_inline,
+    symbols_of,
+)
 from tfgraph.backends.tvm.generic.dims import to_expr
 from tfgraph.backends.tvm.module import Launch, LoweredFunction, Module, identity
 from tfgraph.backends.tvm.weights import source_names, weight_array
@@ -118,6 +126,12 @@ class Lowering:
         self._launches: list[Launch] = []
         self._states: set[Value] = set()
         self._weights: dict[Any, tuple[CompiledWeight, Var]] = {}
+        self._lazy = {
+            value: node
+            for value, node in inlinable(self.graph).items()
+            if find_emitter(self.kernels.target, self.graph, node) is None
+        }
+        """What is computed where it is read, and has a kernel where that cannot be."""
 
     def run(self, name: str = "main") -> LoweredFunction:
         """Lower the whole graph as the function of that name."""
@@ -133,7 +147,8 @@ class Lowering:
                     whole = all(d.symbols.isdisjoint(scalars) for d in value.type.shape)
                     self.put(value, var if whole else self.reshape(var, value.type.shape))
                 for node in self.graph.nodes:
-                    if not self.graph.weight_values.issuperset(node.outputs):
+                    made = self.graph.weight_values.issuperset(node.outputs)
+                    if not made and node.outputs[0] not in self._lazy:
                         self._emit(node)
                 self._node = None
                 results = [self._output(o) for o in self.graph.outputs]
@@ -149,6 +164,10 @@ class Lowering:
         """The Relax variable of a value; a weight in its plain layout."""
         if value in self.graph.weight_values:
             return self.weight(value)
+        if value in self._lazy and not self.has(value):
+            node, self._node = self._node, self._lazy[value]
+            self.emit_generic(self._lazy[value])
+            self._node = node
         if value not in self._values:
             self._values[value] = self.reshape(self._matrices[value], value.type.shape)
         return self._values[value]
@@ -261,13 +280,25 @@ class Lowering:
         return relax.TensorType([self.expr(d) for d in type_.shape], type_.dtype.value)
 
     def emit_generic(self, node: Node) -> None:
-        """Emit a core op through its generic kernel."""
-        kernel = self.kernel(kernel_key(node), lambda: self.kernels.generic(node), node.op)
-        arguments = [self.value(v) for v in node.inputs]
-        arguments += [self.symbols[name] for name in symbols_of(node)]
+        """Emit a core op through its generic kernel, which computes what it may of its operands."""
+        inner = self._inner(node)
+        key = kernel_key(node, inner)
+        kernel = self.kernel(key, lambda: self.kernels.generic(node, inner), node.op)
+        arguments = [self.value(v) for v in leaves(node, inner)]
+        arguments += [self.symbols[name] for name in symbols_of(node, inner)]
         results = self.call(kernel, arguments, [v.type for v in node.outputs])
         for value, var in zip(node.outputs, results, strict=True):
             self.put(value, var)
+
+    def _inner(self, node: Node) -> Inner:
+        """The nodes that the generic kernel of a node computes, those that have no kernel yet."""
+        inner: dict[Value, Node] = {}
+        ahead = read_inline(node)
+        for value in ahead:
+            if value in self._lazy and not self.has(value):
+                inner[value] = self._lazy[value]
+                ahead += inner[value].inputs
+        return inner
 
     def _parameter(self, value: Value, scalars: Sequence[str]) -> Var:
         """The parameter of `main` for an input. Relax can't match a shape against scalars, which

@@ -48,6 +48,20 @@ OPS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
         lambda x, y, row, column, ids: ops.embedding(ids, x),
         lambda x, y, row, column, ids: x[np.clip(ids, 0, ROWS - 1)],
     ),
+    "sum_of_rows": (
+        lambda x, y, row, column, ids: ops.embedding_sum(
+            *(ids, x, ops.sub(12, ids), y, row, ops.slice_(x, axis=0, start=3, stop=8)),
+            ops.slice_(column, axis=0, stop=5),
+            scale=0.5,
+        ),
+        lambda x, y, row, column, ids: (
+            x[np.clip(ids, 0, ROWS - 1)] / 2
+            + y[np.clip(12 - ids, 0, ROWS - 1)]
+            + row
+            + x[3:8]
+            + column[:5]
+        ),
+    ),
     "slice": (lambda x, *_: ops.slice_(x, axis=0, start=3, stop=9), lambda x, *_: x[3:9]),
     "softmax": (lambda x, *_: ops.softmax(x), lambda x, *_: softmax(x)),
     "norm": (

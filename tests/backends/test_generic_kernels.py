@@ -129,6 +129,10 @@ def _assert_close(node: Node, got: Array, want: Array, inputs: Sequence[Array]) 
         elif node.op == "rotary":  # two products and their sum, each rounded
             x, *tables = (np.abs(i).max(initial=0).astype(np.float64) for i in inputs)
             bound = np.full_like(reference, 3 * U * 2 * x * max(tables))
+        elif node.op == "embedding_sum":  # the scale, the product by it, and each sum
+            first, *others = (float(np.abs(i).max()) for i in inputs if i.dtype == np.float32)
+            most = abs(float(node.attrs["scale"])) * first + sum(others)  # type: ignore[arg-type]
+            bound = np.full_like(reference, (2 + len(others)) * U * most)
         elif node.op == "mask":  # scores + bias + distance * slope, each rounded
             bound = 8 * U * (np.abs(reference) + 64)
         elif any(operand not in node.inputs for operand in node.operands):
@@ -176,7 +180,7 @@ def sampled() -> Compiled:
 
 
 def test_every_core_op_has_a_kernel() -> None:
-    assert {*own_ops("core"), "rotary"} - HAND_WRITTEN == SUPPORTED
+    assert {*own_ops("core"), "rotary", "embedding_sum"} - HAND_WRITTEN == SUPPORTED
     assert {name.rpartition("_")[0].rpartition("_")[0] for name in samples()} == SUPPORTED
 
 

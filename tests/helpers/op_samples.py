@@ -172,6 +172,16 @@ def _embedding(s: Sample) -> Call:
     return [ids, s.x(7, "b")], {}
 
 
+def _embedding_sum(s: Sample) -> Call:
+    shape, width = s.shape(), s.pick("b", 8)
+
+    def rows(*of: Any) -> list[Any]:
+        return [s.x(*of, dtype=s.pick(*INDICES), limit=7), s.x(7, width)]
+
+    others = s.pick([], [s.x(width)], [s.x(*shape, 1)], rows(*shape), [*rows(), s.x(*shape, width)])
+    return [*rows(*shape), *others], {"scale": s.pick(1, 0.3, -4)}
+
+
 def _iota(s: Sample) -> Call:
     return [], {"length": s.pick(5, "a", as_dim("a") * "b")}
 
@@ -338,6 +348,7 @@ SAMPLES: dict[str, Callable[[Sample], Call]] = {
     "take": _take,
     "take_at": _take_at,
     "embedding": _embedding,
+    "embedding_sum": _embedding_sum,
     "iota": _iota,
     "full": _full,
     "constant": _constant,

@@ -13,6 +13,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "fuse_add_norm": ("near_misses", *_ENGINE),
     "fuse_linear_activation": ("near_misses", *_ENGINE),
     "fuse_gated_linear": ("near_misses", *_ENGINE),
+    "fuse_embedding": ("fuse_embedding", *_ENGINE),
     "fuse_rotary": ("fuse_rotary", *_ENGINE),
     "fuse_attention": ("fuse_attention", "merge_projections", *_ENGINE),
     "recover_linear": _IMPORTED,

@@ -221,3 +221,15 @@ def turned_windows(g: Builder) -> Any:
     x = tensor("x", 2, 2, 12)
     q, k, v = (ops.slice_(x, axis=2, start=n, stop=n + 4) for n in (0, 4, 8))
     return ops.attention(*turned(q, k), v, heads=2, kv_heads=2, scale=1)
+
+
+def ids(name: str, *shape: int) -> Any:
+    return ops.current().input(name, "i64", *shape)
+
+
+@takes("fuse-embedding", scale_embedding=1, add_to_embedding=2)
+def embeddings(g: Builder) -> Any:
+    """Two tables of one size, and positions."""
+    tokens, types, positions = weight("tokens", 3, 4), weight("types", 3, 4), weight("p", 2, 4)
+    x = ops.embedding(ids("ids", 2, 2), tokens) * 0.7
+    return (x + ops.embedding(ids("kinds", 2, 2), types)) + ops.slice_(positions, axis=0, stop=2)

@@ -128,7 +128,7 @@ def test_an_unknown_pass_that_is_like_none_lists_them() -> None:
         parse_pipeline("xyz")
     assert caught.value.hint == (
         "passes are broken, cse, dce, fold-constants, fuse-add-norm, fuse-attention, "
-        "fuse-gated-linear, fuse-linear-activation, fuse-rotary, "
+        "fuse-embedding, fuse-gated-linear, fuse-linear-activation, fuse-rotary, "
         "merge-projections, recover-activations, recover-bools, recover-constants, "
         "recover-empty-rows, recover-heads, recover-indices, recover-linear, recover-masks, "
         "recover-norms, recover-rotary, recover-rotary-parts, simplify, tuned"

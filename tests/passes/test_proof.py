@@ -80,6 +80,7 @@ def test_the_kinds_of_the_default_passes() -> None:
             "fold-constants": ("PROVED", ()),
             "cse": ("PROVED", ()),
             "fuse-attention": ("FIELD-TESTED", ("exp", "order")),
+            "fuse-embedding": ("PROVED", ()),
             "fuse-add-norm": ("PROVED", ()),
             "fuse-linear-activation": ("PROVED", ()),
             "fuse-gated-linear": ("PROVED", ()),

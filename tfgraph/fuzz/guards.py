@@ -69,6 +69,7 @@ GUARDS: dict[str, Guard] = {
     "add_rms_norm": _largest(1.2),
     "attention": _never,  # blocks draw it, and ids that fit their table
     "embedding": _never,
+    "embedding_sum": _never,
     "iota": lambda *sizes: 3.0,
     "cast": _at_most(1.9),
 }

@@ -45,6 +45,7 @@ from tfgraph.ops.elementwise import (
     tanh,
     where,
 )
+from tfgraph.ops.embedding_sum import embedding_sum
 from tfgraph.ops.evaluate import evaluate, expand, in_float64
 from tfgraph.ops.floats import FloatArray
 from tfgraph.ops.fused import (
@@ -109,6 +110,7 @@ __all__ = [
     "current",
     "div",
     "embedding",
+    "embedding_sum",
     "empty",
     "equal",
     "erf",

@@ -3,7 +3,7 @@
 A kernel that is given an index out of range reads the nearest row, so what can be told before a
 call is: the range that a table asks for is carried back, through what moves integers, joins them,
 adds a constant or clamps them, to the inputs and constants that they come from. What is computed in
-another way, or chosen by `where`, is not followed. May import: ir, errors.
+another way, or chosen by `where`, is not followed. May import: embedding_sum, ir, errors.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType, Exact, Value, as_dim
 from tfgraph.ir.dim import dim_max, dim_min
+from tfgraph.ops.embedding_sum import terms
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -78,10 +79,14 @@ def index_ranges(graph: Graph) -> Mapping[Value, Range]:
 
 def _asked(node: Node, graph: Graph, found: Mapping[Value, Range]) -> Iterator[tuple[Value, Range]]:
     """What a node asks of its operands, given what is asked of its result."""
-    if node.op in ("embedding", "take"):
-        table, indices = node.inputs if node.op == "take" else node.inputs[::-1]
-        axis = int(node.attrs.get("axis", 0))  # type: ignore[arg-type]
-        yield indices, Range(as_dim(0), table.type.shape[axis])
+    if node.op == "take":
+        table, indices = node.inputs
+        yield indices, Range(as_dim(0), table.type.shape[int(node.attrs["axis"])])  # type: ignore[arg-type]
+        return
+    if node.op in ("embedding", "embedding_sum"):
+        for ids, table in terms(node.inputs):
+            if ids is not None:
+                yield ids, Range(as_dim(0), table.type.shape[0])
         return
     if node.op == "take_at":
         for indices, rows in zip(node.inputs[1:], node.inputs[0].type.shape, strict=False):

@@ -16,7 +16,7 @@ from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.norm import norm
 from tfgraph.backends.tvm.cpu.schedule import Schedule, default_schedule
 from tfgraph.backends.tvm.cpu.softmax import softmax
-from tfgraph.backends.tvm.generic import cpu_kernel
+from tfgraph.backends.tvm.generic import NOTHING, Inner, cpu_kernel
 from tfgraph.backends.tvm.kernels import (
     AppendShape,
     AttentionShape,
@@ -41,9 +41,9 @@ class CpuKernels(Kernels):
     ) -> None:
         self.machine, self._schedules = machine, schedules or {}
 
-    def generic(self, node: Node) -> PrimFunc:
+    def generic(self, node: Node, inner: Inner = NOTHING) -> PrimFunc:
         """A loop nest, parallel where the result is large."""
-        return cpu_kernel(node)
+        return cpu_kernel(node, inner)
 
     def packed(self, k: int, n: int, dtype: str = "float32") -> tuple[str, tuple[int, ...]]:
         """Panels of a register tile's columns."""

@@ -18,7 +18,7 @@ from tfgraph.backends.tvm.cuda.matmul import matmul
 from tfgraph.backends.tvm.cuda.norm import layer_norm, rms_norm
 from tfgraph.backends.tvm.cuda.softmax import softmax
 from tfgraph.backends.tvm.cuda.tensor_attention import attention as tensor_attention
-from tfgraph.backends.tvm.generic import cuda_kernel
+from tfgraph.backends.tvm.generic import NOTHING, Inner, cuda_kernel
 from tfgraph.backends.tvm.kernels import (
     AppendShape,
     AttentionShape,
@@ -44,9 +44,9 @@ class CudaKernels(Kernels):
         take their factors in tf32."""
         self._shared_bytes, self._tf32 = shared_bytes, tf32
 
-    def generic(self, node: Node) -> PrimFunc:
+    def generic(self, node: Node, inner: Inner = NOTHING) -> PrimFunc:
         """A thread an element, or a row where it is reduced."""
-        return cuda_kernel(node)
+        return cuda_kernel(node, inner)
 
     def packed(self, k: int, n: int, dtype: str = "float32") -> tuple[str, tuple[int, ...]]:
         """By columns, each filled up with zeros to a multiple of 16 bytes."""

@@ -6,8 +6,9 @@ element of the result is, and `kernel.loops` in which order. May import: tvm, tf
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from tvm import tirx
@@ -16,7 +17,8 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cuda.kernel import loop
 from tfgraph.backends.tvm.cuda.vectors import copy_vector, load_vector, store_vector
-from tfgraph.backends.tvm.generic.dims import symbols_of, to_expr
+from tfgraph.backends.tvm.generic.dims import to_expr
+from tfgraph.backends.tvm.generic.inline import NOTHING, Inner, symbols_of
 from tfgraph.backends.tvm.generic.loops import Loops, i64, product
 from tfgraph.backends.tvm.narrow import computed, rounded, widened
 from tfgraph.errors import TfgraphError
@@ -44,7 +46,7 @@ class Tensor:
     type: TensorType
     buffer: Any
     shape: tuple[Expr, ...]
-    moves: bool = False
+    moves: bool
 
     @property
     def raw(self) -> Tensor:
@@ -69,6 +71,10 @@ class Tensor:
         own = indices[len(indices) - self.type.rank :]
         return [i64(0) if _is_one(d) else i for d, i in zip(self.type.shape, own, strict=True)]
 
+    def address(self, indices: Sequence[Expr]) -> tuple[Any, Sequence[Expr]]:
+        """Where the element of `at` stands in memory: a buffer, and the indices in it."""
+        return self.buffer, self.place(indices)
+
     def store(self, indices: Sequence[Expr], value: Expr) -> None:
         """self[indices] = value, rounded to the element type."""
         T.buffer_store(self.buffer, rounded(value, self.type.dtype.value), list(indices))
@@ -82,12 +88,37 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Moved(Tensor):
+    """Elements of another tensor, read where they are: each stands `where` of its own index."""
+
+    source: Tensor
+    where: Callable[[Indices], Indices]
+
+    def __getitem__(self, indices: Sequence[Expr]) -> Expr:
+        source = self.source.raw if self.moves else self.source
+        return source[self.where(tuple(indices))]
+
+    def address(self, indices: Sequence[Expr]) -> tuple[Any, Sequence[Expr]]:
+        return self.source.address(self.where(tuple(self.place(indices))))
+
+
+@dataclass(frozen=True)
+class Computed(Tensor):
+    """Elements that are computed where they are read, and have no memory."""
+
+    value: Callable[[Indices], Expr]
+
+    def __getitem__(self, indices: Sequence[Expr]) -> Expr:
+        return self.value(tuple(indices))
+
+
+@dataclass(frozen=True)
 class Kernel:
     """The node, its operands (tensors in place of values, in masks too) and its results."""
 
     node: Node
     loops: Loops
-    sizes: dict[str, Expr]
+    sizes: Mapping[str, Expr]
     operands: tuple[Any, ...]
     results: tuple[Tensor, ...]
 
@@ -116,15 +147,17 @@ class Kernel:
         result = self.result
         self.loops.each(result.shape, lambda at: result.store(at, value(at)))
 
-    def map(self, function: Callable[..., Expr]) -> None:
-        """Each element of the result is `function` of the operands' elements, broadcast."""
+    def map(self, function: Callable[..., Expr], given: Sequence[Any] | None = None) -> None:
+        """Each element of the result is `function` of the elements of the operands, or of what is
+        `given` in place of them, broadcast."""
+        operands = self.operands if given is None else given
         chunk = self.loops.chunk(self.result.type)
         if chunk == 1:
-            self.fill(lambda at: function(*(self.element(o, at) for o in self.operands)))
+            self.fill(lambda at: function(*(self.element(o, at) for o in operands)))
             return
 
         def neighbours(at: Indices) -> None:
-            reads = [self._neighbours(o, at, chunk) for o in self.operands]
+            reads = [self._neighbours(o, at, chunk) for o in operands]
             made = self.loops.cells(self.result.dtype, chunk, "y")
             with loop("e", chunk, unroll=True) as e:
                 T.buffer_store(made, function(*(read(e) for read in reads)), [e])
@@ -161,8 +194,8 @@ class Kernel:
             value = self.loops.hold(operand.at(at), operand.buffer.name)
             return lambda e: value
         if operand.type.dtype == self.result.type.dtype:
-            place = operand.place(at)
-            numbers = load_vector(f"own_{operand.buffer.name}", chunk, operand.buffer, *place)
+            buffer, place = operand.address(at)
+            numbers = load_vector(f"own_{buffer.name}", chunk, buffer, *place)
             return lambda e: numbers[e]
         return lambda e: operand.at((*at[:-1], at[-1] + e))
 
@@ -177,15 +210,17 @@ def emitter(*names: str) -> Callable[[Emitter], Emitter]:
     return register
 
 
-def kernel_key(node: Node) -> tuple[Any, ...]:
+def kernel_key(node: Node, inner: Inner = NOTHING) -> tuple[Any, ...]:
     """Equal for nodes that one kernel computes: names of values take no part in it."""
     types = tuple(v.type for v in (*node.inputs, *node.outputs))
     shapes = tuple(str(map_operand(o, lambda v: Value("", v.type))) for o in node.operands)
-    return node.op, types, shapes, tuple(node.attrs.items())
+    parts = tuple(kernel_key(inner[v], inner) if v in inner else None for v in node.inputs)
+    return node.op, types, shapes, tuple(node.attrs.items()), parts
 
 
-def build(node: Node, loops: Loops) -> Any:
-    """The PrimFunc of a node. Raises TfgraphError for an op or dtype that has no generic kernel."""
+def build(node: Node, loops: Loops, inner: Inner = NOTHING) -> Any:
+    """The PrimFunc of a node, which computes the operands in `inner` where it reads them. Raises
+    TfgraphError for an op or dtype that has no generic kernel."""
     if node.op not in EMITTERS:
         raise TfgraphError(f"{node.op} has no generic kernel", node.location)
     for value in (*node.inputs, *node.outputs):
@@ -201,7 +236,7 @@ def build(node: Node, loops: Loops) -> Any:
             T.func_attr({"tirx.noalias": True})
             if loops.scheduled:
                 T.func_attr({"tirx.is_scheduled": True})
-            kernel = _declare(node, loops)
+            kernel = _declare(node, loops, inner)
             with T.sblock("root"):
                 T.reads()
                 T.writes()
@@ -209,28 +244,60 @@ def build(node: Node, loops: Loops) -> Any:
     return builder.get()
 
 
-def _declare(node: Node, loops: Loops) -> Kernel:
-    """The parameters: inputs, symbols, outputs."""
-    sizes: dict[str, Expr] = {name: tirx.Var(name, "int64") for name in symbols_of(node)}
+def _declare(node: Node, loops: Loops, inner: Inner) -> Kernel:
+    """The parameters: what it reads, symbols, outputs."""
+    sizes: dict[str, Expr] = {name: tirx.Var(name, "int64") for name in symbols_of(node, inner)}
+    numbers = count()
 
     def argument(name: str, value: Value) -> Tensor:
         shape = tuple(to_expr(d, sizes) for d in value.type.shape)
         buffer = T.buffer(shape, value.type.dtype.value, buffer_name=name)
-        return Tensor(value.type, T.arg(name, buffer), shape)
+        return Tensor(value.type, T.arg(name, buffer), shape, False)
 
-    inputs = iter([argument(f"x{i}", value) for i, value in enumerate(node.inputs)])
+    def given(value: Value) -> Tensor:
+        if value in inner:
+            return inlined(inner[value], loops, sizes, given)
+        return argument(f"x{next(numbers)}", value)
+
+    operands = tuple(_operand(o, given) for o in node.operands)
     for name, variable in sizes.items():
         T.arg(name, variable)
     outputs = [argument(f"y{i}", value) for i, value in enumerate(node.outputs)]
-    operands = [
-        o.map(lambda _: next(inputs))
-        if isinstance(o, Mask)
-        else next(inputs)
-        if isinstance(o, Value)
-        else o
-        for o in node.operands
-    ]
-    return Kernel(node, loops, sizes, tuple(operands), tuple(outputs))
+    return Kernel(node, loops, sizes, operands, tuple(outputs))
+
+
+def _operand(operand: Any, given: Callable[[Value], Tensor]) -> Any:
+    if isinstance(operand, Mask):
+        return operand.map(given)
+    return given(operand) if isinstance(operand, Value) else operand
+
+
+@dataclass(frozen=True)
+class _Inline(Kernel):
+    """A kernel within another: it keeps what an element of its result is, and loops over none."""
+
+    found: list[Tensor]
+
+    def fill(self, value: Callable[[Indices], Expr]) -> None:
+        type_, buffer, shape = self.result.type, self.result.buffer, self.result.shape
+        self.found.append(Computed(type_, buffer, shape, False, value))
+
+    def map(self, function: Callable[..., Expr], given: Sequence[Any] | None = None) -> None:
+        operands = self.operands if given is None else given
+        self.fill(lambda at: function(*(self.element(o, at) for o in operands)))
+
+    def move(self, x: Tensor, place: Callable[[Indices], Indices]) -> None:
+        self.found.append(Moved(self.result.type, x.buffer, self.result.shape, False, x, place))
+
+
+def inlined(node: Node, loops: Loops, sizes: Mapping[str, Expr], given: Any) -> Tensor:
+    """The result of a node as the kernel that reads it computes it, see `inline`."""
+    operands = tuple(_operand(o, given) for o in node.operands)
+    shape = tuple(to_expr(d, sizes) for d in node.output.type.shape)
+    result = Tensor(node.output.type, None, shape, False)
+    kernel = _Inline(node, loops, sizes, operands, (result,), [])
+    EMITTERS[node.op](kernel)
+    return kernel.found[0]
 
 
 def constant(value: Exact, dtype: DType) -> Expr:

@@ -62,22 +62,9 @@ def _slice(kernel: Kernel) -> None:
 
 @emitter("take")
 def _take(kernel: Kernel) -> None:
+    """An index out of range reads the nearest slice, as in `embedding`."""
     x, indices = kernel.operands
-    gather(kernel, x, indices, kernel.attr("axis") % x.type.rank)
-
-
-@emitter("embedding")
-def _embedding(kernel: Kernel) -> None:
-    ids, table = kernel.operands
-    gather(kernel, table, ids, 0)
-
-
-def gather(kernel: Kernel, x: Tensor, indices: Tensor, axis: int) -> None:
-    """The slices of x at `indices` along `axis`.
-
-    An index out of range reads the nearest slice: a kernel never touches memory that is not its
-    own. Telling the user is the caller's task.
-    """
+    axis = kernel.attr("axis") % x.type.rank
     end = axis + indices.type.rank
 
     def place(i: Indices) -> Indices:
@@ -93,7 +80,7 @@ def gather(kernel: Kernel, x: Tensor, indices: Tensor, axis: int) -> None:
 
 @emitter("take_at")
 def _take_at(kernel: Kernel) -> None:
-    """As `gather`, an index out of range reads the nearest place on its axis."""
+    """An index out of range reads the nearest place on its axis, as in `embedding`."""
     x, *indices = kernel.operands
     shared = kernel.result.type.rank - (x.type.rank - len(indices))
 
