@@ -214,7 +214,7 @@ def test_projections_merge_under_rotary(options: dict[str, Any]) -> None:
     single = run(x=inputs["x"][1:])["y"]
     np.testing.assert_array_equal(single[0], run(**inputs)["y"][1])
     kernels = lower(fused, weights, CpuKernels(cpu_machine())).report.applied
-    assert kernels["slice"] == 2, "only those of the tables"
+    assert "slice" not in kernels, "rows of the tables, too, are read where they are"
     assert sum(n for name, n in kernels.items() if name.startswith("rotary")) == 1
 
 

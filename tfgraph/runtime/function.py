@@ -175,9 +175,7 @@ class Function(Runnable):
         wanted: Sequence[int] | None = None,
     ) -> Sequence[Any]:
         """The outputs at these places, all where none are given, of tensors for the inputs."""
-        need = evaluate(self._memory, sizes)
-        self._place.refuse_absurd(need, self.name, sizes)
-        self._place.before((id(code), self._function, *sizes.values()), need)
+        self._place.refuse_absurd(evaluate(self._memory, sizes), self.name, sizes)
         arguments += [sizes[name] for name in self._scalars]
         arguments += code.weights(self._function, self._weights)
         return code.program.run(self._function, arguments, wanted)

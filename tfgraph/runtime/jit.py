@@ -2,7 +2,7 @@
 
 The bytes go through LLVM's ORC JIT linker, so that neither a compiler nor a linker nor `import tvm`
 is needed; of TVM only the runtime library is loaded. May import: numpy, ffi, place,
-pool, the standard library, tfgraph.errors.
+the standard library, tfgraph.errors.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from tfgraph.runtime.library import load_tvm_runtime
 from tfgraph.runtime.memory import refuse_absurd
 from tfgraph.runtime.overlap import check_states
 from tfgraph.runtime.place import Place
-from tfgraph.runtime.pool import POOL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -36,14 +35,14 @@ Observer: TypeAlias = "Callable[[str, bool], None]"
 called between kernels, for memory, shapes and sizes."""
 
 NO_COMPILER = "/dev/null/none"
-_CPU, _POOLED = 1, 2  # the DLPack device type, and the allocator that keeps what is freed
+_CPU, _NAIVE_ALLOCATOR = 1, 1  # the DLPack device type, and the allocator that keeps no free lists
 
 
 class CodePlace(Place):
     """The CPU's memory as compiled code sees it, and where it runs; the place on a GPU,
     `tfgraph.runtime.cuda.place`, has the same methods."""
 
-    machine: tuple[int, ...] = (_CPU, 0, _POOLED)
+    machine: tuple[int, ...] = (_CPU, 0, _NAIVE_ALLOCATOR)
     """Devices and their allocators, as a virtual machine takes them."""
 
     def tensor(self, array: Any) -> tvm_ffi.Tensor:
@@ -74,10 +73,6 @@ class CodePlace(Place):
     def refuse_absurd(self, need: int, what: str, sizes: Mapping[str, int]) -> None:
         """Raise TfgraphError where there is no room for so many bytes."""
         refuse_absurd(need, what, sizes)
-
-    def before(self, call: Hashable, need: int) -> None:
-        """A call of this kind and size is about to take at most so many bytes."""
-        POOL.before(call, need)
 
     def loading(self) -> AbstractContextManager[None]:
         """Around the loading of objects."""
@@ -147,10 +142,8 @@ class Program:
         return results
 
     def close(self) -> None:
-        """Free the code, and memory kept for the next call; calls under way in other threads still
-        finish."""
+        """Free the code; calls under way in other threads still finish."""
         self._code = None
-        POOL.clear()
 
     def __enter__(self) -> Program:
         return self

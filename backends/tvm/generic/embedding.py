@@ -13,7 +13,7 @@ from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.generic.kernel import Kernel, Moved, Tensor, constant, emitter
 from tfgraph.backends.tvm.generic.loops import Indices, i64
-from tfgraph.ir import exact
+from tfgraph.ir import DType, exact
 from tfgraph.ops.embedding_sum import terms
 
 Expr = Any
@@ -28,10 +28,10 @@ def _embedding(kernel: Kernel) -> None:
 @emitter("embedding_sum")
 def _embedding_sum(kernel: Kernel) -> None:
     """Elementwise, in one pass: what is added, one after another, to the first times the scale."""
-    scale, dtype = kernel.attr("scale"), kernel.result.type.dtype
+    scale = kernel.attr("scale")
 
     def total(first: Expr, *others: Expr) -> Expr:
-        scaled = first if scale == exact(1) else first * constant(scale, dtype)
+        scaled = first if scale == exact(1) else first * constant(scale, DType.float32)
         return reduce(lambda a, b: a + b, others, scaled)
 
     def term(number: int, ids: Tensor | None, table: Tensor) -> Tensor:

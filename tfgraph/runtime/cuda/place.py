@@ -30,7 +30,7 @@ from tfgraph.runtime.memory import shown
 from tfgraph.runtime.overlap import check_states
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from tfgraph.runtime.cuda.driver import Device
@@ -128,9 +128,6 @@ class CudaPlace(CodePlace):
                         f"state '{name}' shares memory with '{other}'",
                         hint="pass an array of its own",
                     )
-
-    def before(self, call: Hashable, need: int) -> None:
-        """Of a GPU's memory everything is kept: to give it back waits for all that runs there."""
 
     def refuse_absurd(self, need: int, what: str, sizes: Mapping[str, int]) -> None:
         """Raise TfgraphError where the device has less memory; how much is free, tells the call."""
