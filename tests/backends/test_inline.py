@@ -131,6 +131,12 @@ def test_on_the_gpu(tmp_path: Path) -> None:
             np.testing.assert_array_equal(got[output], want)
 
 
+def test_what_has_a_kernel_is_not_computed_again() -> None:
+    """The rows at `twice - x` read both of it, and the table; they write one result."""
+    module = lower(graph_of(read_by_all), {}, CpuKernels(cpu_machine())).module
+    assert len(module["embedding"].params) == 4
+
+
 @pytest.mark.parametrize(
     ("name", "before"),
     [

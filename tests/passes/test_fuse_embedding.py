@@ -72,6 +72,12 @@ CASES: dict[str, tuple[Any, str]] = {
 }
 LEFT: dict[str, tuple[Any, str]] = {
     "five tables": (many, ""),
+    "three tables and two others": (
+        lambda g: (
+            rows(g, "ids") + rows(g, "b") + rows(g, "c") + g.param("row", "f32", 4) + positions(g)
+        ),
+        "",
+    ),
     "tokens are read": (lambda g: read(g, rows(g, "ids")) + rows(g, "kinds"), "read by"),
     "scaled tokens are read": (lambda g: read(g, rows(g, "ids") * 3) + positions(g), "read by"),
     "tokens are read unscaled": (lambda g: read(g, rows(g, "ids")) * 3, "read by"),
