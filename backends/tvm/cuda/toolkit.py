@@ -32,6 +32,8 @@ from tfgraph.runtime.cuda.library import toolkit_folders
 _KIND = "cuda"  # in the cache
 _QUIET = "--diag-suppress=177,550"
 """Registers that are set and not used: loops that were unrolled leave them."""
+_STDIN = re.compile(r"\S*tmpxft_\w+-\d+_stdin")
+"""What nvcc calls the source that it reads from there."""
 _AT_ONCE = 4
 
 
@@ -87,7 +89,6 @@ class Nvcc:
 
     def compile(self, source: str, arch: str, kind: str) -> tuple[bytes, str]:
         with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder:
-            Path(folder, "kernels.cu").write_text(source, encoding="utf-8")
             made = f"kernels.{kind}"
             command = [
                 *_same_addresses(),
@@ -97,10 +98,20 @@ class Nvcc:
                 "-std=c++17",
                 "-Xptxas=-v",
             ]
-            command += [_QUIET, "kernels.cu", "-o", made]
-            ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+            # Read from stdin, with files of its own here: the length of a path moves what its
+            # compiler allocates, and so may move registers.
+            command += [_QUIET, "-x=cu", "-", "-o", made]
+            ran = subprocess.run(
+                command,
+                cwd=folder,
+                env={**os.environ, "TMPDIR": "."},
+                input=source,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
             if ran.returncode != 0:
-                raise failed(self.name, arch, ran.stderr or ran.stdout)
+                raise failed(self.name, arch, _STDIN.sub("kernels.cu", ran.stderr or ran.stdout))
             return Path(folder, made).read_bytes(), ran.stderr
 
 

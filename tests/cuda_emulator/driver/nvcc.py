@@ -17,7 +17,7 @@ def main(arguments: list[str]) -> int:
     """See the module."""
     options = [a for a in arguments if a.startswith("-")]
     arch = next(o for o in options if o.startswith("-arch=")).removeprefix("-arch=")
-    source = Path(next(a for a in arguments if a.endswith(".cu"))).read_text(encoding="utf-8")
+    source = sys.stdin.read()
     out = Path(arguments[arguments.index("-o") + 1])
     folder = Path(os.environ["FAKE_NVCC_LIBRARIES"])
     with (folder / "lock").open("w") as lock:  # one source is compiled for several architectures
