@@ -48,7 +48,6 @@ NDArray = np.ndarray[Any, Any]
 Var = Any  # relax.Var
 Emitter = Callable[["Lowering", Node], None]
 
-
 _EMITTERS: dict[tuple[str | None, str], tuple[Emitter, Callable[[Graph, Node], bool], bool]] = {}
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from helpers.cuda_artifacts import MODELS
+from helpers.processes import python
 
 import tfgraph
 from tfgraph.backends.base import Target
@@ -93,8 +94,19 @@ def test_the_same_source_gives_the_same_bytes(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", ["nvcc", "NVRTC"])
 def test_source_that_is_wrong_is_an_error(name: str) -> None:
     made = found(name)
-    with pytest.raises(TfgraphError, match=r"does not compile kernels.cu for sm_80: .*error.*nope"):
+    with pytest.raises(
+        TfgraphError, match=r"does not compile kernels.cu for sm_80: .*error.*nope"
+    ) as caught:
         made.compile("__global__ void f() { nope; }", "sm_80", "cubin")
+    assert "tmp" not in str(caught.value)
+
+
+def test_comments_may_be_in_any_script_whatever_the_locale() -> None:
+    found("nvcc")
+    code = """if True:
+        from tfgraph.backends.tvm.cuda.toolkit import find_nvcc
+        find_nvcc().compile("// \\u63a9\\u7801\\n__global__ void f() {}", "sm_80", "ptx")"""
+    python(code, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
 
 
 def test_what_ptxas_says() -> None:

@@ -71,13 +71,14 @@ class _Kernel:
         scale: float,
         softcap: float | None,
     ) -> None:
-        self.shape, self.plan, self.machine, self.softcap = shape, plan, machine, softcap
+        self.shape, self.plan, self.machine = shape, plan, machine
         # A weight is base^score. Base 2 is the cheapest, but a bias may be as low as floats go, and
         # would overflow times log2(e).
         self.base = math.e if plan.biases else 2.0
-        self.unit = 1 / math.log(self.base)
+        unit = 1 / math.log(self.base)
         # q is multiplied by this once, so that scores come out in that unit, or ready for tanh.
-        self.q_factor = scale * self.unit if softcap is None else scale / softcap
+        self.q_factor = scale * unit if softcap is None else scale / softcap
+        self.cap = None if softcap is None else softcap * unit
 
     def emit(self) -> None:
         """The whole function: its arguments, then one task for each head and block of queries."""
@@ -98,13 +99,12 @@ class _Kernel:
 
     def _one_query(self, batch: Expr) -> None:
         """One task for each head of keys."""
-        cap = None if self.softcap is None else self.softcap * self.unit
         problem = Problem(
             self.shape,
             self.machine,
             self.base,
             self.q_factor,
-            cap,
+            self.cap,
             self.masks,
             self.q,
             self.k,
@@ -210,12 +210,12 @@ class _Kernel:
             lambda j: self._key(first + j),
             lambda row, c: self.k[self.batch, row, start + c],
         )
-        if self.softcap is None and not self.plan.biases:
+        if self.cap is None and not self.plan.biases:
             return
 
         def finish(j: Expr, at: int, score: Expr) -> Expr:
-            if self.softcap is not None:
-                cap = splat(self.softcap * self.unit, self.lanes)
+            if self.cap is not None:
+                cap = splat(self.cap, self.lanes)
                 score = hold(tanh(score) * cap)
             for value in self.masks.values(self._pair(first + j, at)):
                 score = hold(score + value)

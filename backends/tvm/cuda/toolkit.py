@@ -107,7 +107,8 @@ class Nvcc:
                 env={**os.environ, "TMPDIR": "."},
                 input=source,
                 capture_output=True,
-                text=True,
+                encoding="utf-8",  # whatever the locale: comments name what the user named
+                errors="backslashreplace",
                 check=False,
             )
             if ran.returncode != 0:
