@@ -43,6 +43,14 @@ def compared(x: Any, table: Any) -> dict[str, Any]:
     return {"kept": kept}
 
 
+def counted(x: Any, table: Any) -> dict[str, Any]:
+    """Comparisons as numbers."""
+    is_two, is_any = ops.equal(x, 2), ops.cast(x, dtype="bool")
+    same = ops.equal(is_two, is_any)
+    number = sum(ops.cast(b, dtype="i64") for b in (is_two, is_any, same, ops.less(x, 3)))
+    return {"rows": ops.embedding(number, table)}
+
+
 def moved(x: Any, table: Any) -> dict[str, Any]:
     """In another order and type, one for all, and by number."""
     turned = ops.transpose(ops.minimum(ops.cast(x, dtype="i32") * 3, 19), perm=(1, 0))
@@ -88,6 +96,7 @@ def read_by_others(x: Any, table: Any) -> dict[str, Any]:
 CASES: dict[str, tuple[Make, list[str]]] = {
     "positions": (positions, ["embedding"]),
     "compared": (compared, ["where"]),
+    "counted": (counted, ["embedding"]),
     "moved": (moved, ["take", "take_at", "take"]),
     "read_by_all": (
         read_by_all, ["add", "cumsum", "sub", "embedding", "embedding"]
@@ -123,7 +132,9 @@ def test_on_the_cpu(name: str) -> None:
 
 
 def test_on_the_gpu(tmp_path: Path) -> None:
-    graphs = {name: graph_of(CASES[name][0]) for name in ("positions", "moved", "runs_of_rows")}
+    graphs = {
+        name: graph_of(CASES[name][0]) for name in ("positions", "counted", "moved", "runs_of_rows")
+    }
     run = CudaGraphs(graphs, tmp_path)
     for name, graph in graphs.items():
         got = run(name, {"x": IDS, "table": TABLE}, {"end": 9})

@@ -17,8 +17,8 @@ Expr = Any
 
 
 def equal(a: Expr, b: Expr) -> Expr:
-    """a == b; TVM compares no bools."""
-    return tirx.Not(tirx.Or(less(a, b), less(b, a))) if is_bool(a) else a == b
+    """a == b, an expression at once, as its type may be asked for; TVM compares no bools."""
+    return tirx.Not(tirx.Or(less(a, b), less(b, a))) if is_bool(a) else tirx.EQ(a, b)
 
 
 def less(a: Expr, b: Expr) -> Expr:
@@ -138,11 +138,10 @@ def _cast(kernel: Kernel) -> None:
 
 def _is_nonzero(x: Expr) -> Expr:
     if not is_float(x):
-        return x != tirx.const(0, x.ty.dtype)
+        return tirx.NE(x, tirx.const(0, x.ty.dtype))
     # x != 0 would be false of NaN, and so would what TVM makes of Not(x == 0): so by its bits.
-    return (tirx.reinterpret("int32", x) & tirx.const(0x7FFFFFFF, "int32")) != tirx.const(
-        0, "int32"
-    )
+    bits = tirx.reinterpret("int32", x) & tirx.const(0x7FFFFFFF, "int32")
+    return tirx.NE(bits, tirx.const(0, "int32"))
 
 
 def convert(x: Expr, dtype: DType) -> Expr:

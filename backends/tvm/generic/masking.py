@@ -88,7 +88,7 @@ def _padding(mask: Padding, kernel: Kernel, i: Indices) -> Expr:
     if mask.keep.type.rank == 1:
         return i[-1] < T.cast(mask.keep[[i[0]]], "int64")
     keep = mask.keep[[i[0], i[-1]]]
-    return keep if mask.keep.dtype == "bool" else keep != tirx.const(0, mask.keep.dtype)
+    return keep if mask.keep.dtype == "bool" else tirx.NE(keep, tirx.const(0, mask.keep.dtype))
 
 
 @allowed.register(Prefix)
@@ -100,7 +100,7 @@ def _prefix(mask: Prefix, kernel: Kernel, i: Indices) -> Expr:
 @allowed.register(Segments)
 def _segments(mask: Segments, kernel: Kernel, i: Indices) -> Expr:
     query, key = mask.query[[i[0], i[-2]]], mask.key[[i[0], i[-1]]]
-    return T.cast(query, "int64") == T.cast(key, "int64")
+    return tirx.EQ(T.cast(query, "int64"), T.cast(key, "int64"))
 
 
 @allowed.register(Dense)
