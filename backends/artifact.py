@@ -65,6 +65,7 @@ def write_artifact(
         with writing():
             folder.mkdir(parents=True, exist_ok=True)
             hashed = write_weights(folder / layout.WEIGHTS, list(weights.values()))
+        texts = built.make_texts()
         made = compiled.result()
     functions = built.functions.items()
     files = {
@@ -73,6 +74,7 @@ def write_artifact(
         **{layout.graph_of(name): print_graph(f.graph).encode() for name, f in functions},
         layout.PASSES: _json([report.to_json() | _without_place(report) for report in reports]),
         **built.files,
+        **texts,
         **made,
         **({} if tokenizer is None else {layout.TOKENIZER: tokenizer}),
     }

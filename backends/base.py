@@ -113,7 +113,7 @@ class BuiltFunction:
 class Built:
     """What a compiling backend puts into an artifact, besides what every artifact holds: the
     weights and scalars are those of `main`. `make_files` makes what takes a compiler long, in a
-    thread of its own while the weights are written."""
+    thread of its own while the weights are written and `make_texts` makes what people read."""
 
     files: Mapping[str, bytes]
     weights: tuple[CompiledWeight, ...]
@@ -121,6 +121,7 @@ class Built:
     functions: Mapping[str, BuiltFunction] = field(default_factory=dict[str, BuiltFunction])
     manifest: Mapping[str, Any] = field(default_factory=dict[str, Any])
     make_files: Callable[[], Mapping[str, bytes]] = dict
+    make_texts: Callable[[], Mapping[str, bytes]] = dict
     notes: PassReport | None = None
     """What became of the nodes, told as the passes tell it."""
 

@@ -19,6 +19,7 @@ from tfgraph import cache as caching
 from tfgraph.api import VerificationFailed
 from tfgraph.api.remembered import remembered
 from tfgraph.api.verify import Verification
+from tfgraph.api.verifying import Verifying
 from tfgraph.cache import Cache, default_cache, default_folder, refusal, using
 from tfgraph.ir import Graph
 from tfgraph.passes import proof
@@ -62,7 +63,7 @@ def test_the_same_model_gives_the_same_bytes_and_runs_nothing_again(
     compiled: tuple[Path, Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, artifact, sha256 = compiled
-    monkeypatch.delitem(tfgraph.api.compile.__globals__, "_verified")
+    monkeypatch.delattr(Verifying, "_run")
     cache, again, remembered = found(folder, model(1), tmp_path / "again.tfgraph")
     assert again == sha256
     assert remembered
@@ -87,14 +88,14 @@ def test_other_weights_or_layers_take_the_kernels_and_are_verified(
 
 
 def test_a_failure_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verified = tfgraph.api.compile.__globals__["_verified"]
+    verified = Verifying._run  # pyright: ignore[reportPrivateUsage]
 
-    def wrong(*args: object) -> object:
-        outcome = verified(*args)
+    def wrong(verifying: Verifying, folder: Path) -> Verification:
+        outcome = verified(verifying, folder)
         bad = [replace(d, ok=False) for d in outcome.outputs]
         return replace(outcome, ok=False, outputs=tuple(bad))
 
-    monkeypatch.setitem(tfgraph.api.compile.__globals__, "_verified", wrong)
+    monkeypatch.setattr(Verifying, "_run", wrong)
     for _ in range(2):
         with pytest.raises(VerificationFailed):
             tfgraph.build(model(1), "cpu", tmp_path / "x", cache=Cache(tmp_path / "cache"))

@@ -27,9 +27,9 @@ RNG = np.random.default_rng(0)
 GRIDS = {
     "even": np.linspace(-7, 7, 70_001),
     "random": RNG.uniform(-6.5, 6.5, 50_000),
-    "grid points and halves": np.arange(-400, 401) / 64,
+    "grid points and halves": np.arange(-1600, 1601) / 256,
     "beside grid points": np.concatenate(
-        [np.nextafter(np.arange(-400, 401) / 64, s * np.inf) for s in (1, -1)]
+        [np.nextafter(np.arange(-1600, 1601) / 256, s * np.inf) for s in (1, -1)]
     ),
     "near zero": np.concatenate([s * 10.0 ** np.linspace(-320, 0, 4001) for s in (1, -1)]),
     "where it becomes 1": np.linspace(5.7, 6.1, 8001),

@@ -1,6 +1,6 @@
 """Compile a graph: run the passes, build with a backend, write the artifact, verify it.
 
-May import: source, dtype, fuse, verify, backends, passes, weights, ir, errors.
+May import: source, dtype, fuse, verifying, backends, passes, weights, ir, errors.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import numpy as np
 
 from tfgraph.api.dtype import in_dtype
 from tfgraph.api.fuse import AfterPass, fuse
-from tfgraph.api.remembered import remembered
 from tfgraph.api.source import Opened, open_source
-from tfgraph.api.verify import Verification, verify_together
+from tfgraph.api.verify import Verification
+from tfgraph.api.verifying import NOT_ASKED, Verifying
 from tfgraph.api.weights import as_seeded
 from tfgraph.backends.artifact import record_verification, write_artifact
 from tfgraph.backends.base import (
@@ -31,7 +31,6 @@ from tfgraph.backends.base import (
     input_ports,
     symbol_ranges,
 )
-from tfgraph.backends.numpy import NumpyExecutable
 from tfgraph.backends.staging import Staging
 from tfgraph.cache import Cache, using
 from tfgraph.errors import CheckFailed, MissingTool, TfgraphError
@@ -272,9 +271,17 @@ def _build(
     main = fuse(opened.graph, target, passes, after, tap, prove)
     graph, compiled, reports = main.graph, main.compiled, [*typed.reports, *main.passes]
     fused = {n: fuse(g, target, passes, prove=prove).compiled for n, g in functions.items()}
-    with Staging(final) as staging:
+    written = {"main": (graph, compiled)}
+    written |= {name: (g, fused[name]) for name, g in functions.items()}
+    zeroed = compiled if main.changes_empty_rows else None
+    with (
+        Staging(final) as staging,
+        Verifying(backend, written, arrays, target, zeroed) as verifying,
+    ):
         progress("compile")
         built = backend.build(compiled, arrays, target, *((fused,) if fused else ()))
+        if check:
+            verifying.begin()
         reports += [built.notes] if built.notes else []
         write_artifact(
             staging.folder,
@@ -291,15 +298,7 @@ def _build(
             writing=staging.writing,
         )
         progress("verify")
-        written = {"main": (graph, compiled)}
-        written |= {name: (g, fused[name]) for name, g in functions.items()}
-        zeroed = compiled if main.changes_empty_rows else None
-
-        def verify() -> Verification:
-            return _verified(backend, staging.folder, written, arrays, target, check, zeroed)
-
-        device = backend.device()
-        outcome = remembered(staging.folder, arrays, verify, device) if check else verify()
+        outcome = verifying.outcome(staging.folder) if check else NOT_ASKED
         with staging.writing():
             sha256 = record_verification(staging.folder, outcome.record())
         failed = outcome.ok is False
@@ -360,36 +359,6 @@ def _command(
     given += [word for pattern in patterns for word in ("--tap", pattern)]
     given += [f"--{name}" for name in ("tf32", "shared") if getattr(target, name)]
     return ["tfgraph", "compile", *origin, *given]
-
-
-def _verified(
-    backend: CompilingBackend,
-    folder: Path,
-    functions: Mapping[str, tuple[Graph, Graph]],
-    weights: Weights,
-    target: Target,
-    check: bool,
-    zeroed: Graph | None,
-) -> Verification:
-    """The functions of the artifact against the reference; where it cannot run here, their graphs
-    after the passes against those before. `zeroed` as `verify` takes it."""
-    if not check:
-        return Verification("numpy", None, "not run: --no-verify")
-
-    def each(runs: Mapping[str, Executable], target: Target) -> Verification:
-        graphs = {name: before for name, (before, _) in functions.items()}
-        return verify_together(runs, graphs, weights, target, zeroed)
-
-    reason = backend.runs_here(target)
-    if reason is not None:
-        runs = {n: NumpyExecutable(g, weights) for n, (_, g) in functions.items()}
-        passes = each(runs, Target("numpy"))
-        if passes.ok is False:
-            return passes
-        instead = f"the graph after the passes, on numpy, at {len(passes.dims)} sizes"
-        return Verification("numpy", None, f"not run: {reason}", instead=instead)
-    with load(folder, threads=target.threads) as model:
-        return each({"main": model, **model.functions}, target)
 
 
 def _weights(opened: Opened) -> Weights:

@@ -125,20 +125,21 @@ def verify(
     target: Target | None = None,
     budget: float = FLOP_BUDGET,
     zeroed: Graph | None = None,
+    allowed: Allowed | None = None,
 ) -> Verification:
     """Run both at each point; for each output the difference that comes nearest to its bound.
 
     Where no sizes meet the graph's constraints, or the reference gives NaN, nothing is shown. Where
     roundings may turn a comparison, what that does is measured. `weights` are all of the graph's,
     checked as those of `compile` are. The kernels are those of `target`; of None they may add in
-    any order. `zeroed` is the graph after passes that made rows with no allowed key zeros.
+    any order. `zeroed` is the graph after passes that made rows with no allowed key zeros;
+    `allowed` what `allowed_of` gives for all of this, where that is known.
     """
     given = given_weights(graph, weights)
     reference = NumpyExecutable(graph, given)
     need = Need.of(graph)
     points = plan(graph, budget, need=need)
-    small = plan(graph, budget * BOUND_SHARE, 1, need)[:3]
-    allowed = Allowed(graph, given, target, small)
+    allowed = allowed or allowed_of(graph, given, target, budget, need)
     values, after = {o.name: o.value for o in graph.outputs}, after_rounding(graph)
     worst: dict[str, tuple[Difference, int]] = {}
     empty_rows = 0
@@ -169,6 +170,18 @@ def verify(
     )
 
 
+def allowed_of(
+    graph: Graph,
+    weights: Weights,
+    target: Target | None,
+    budget: float = FLOP_BUDGET,
+    need: Need | None = None,
+) -> Allowed:
+    """How far from the reference `verify` lets the kernels of `target` be, whatever they give."""
+    small = plan(graph, budget * BOUND_SHARE, 1, need)[:3]
+    return Allowed(graph, given_weights(graph, weights), target, small)
+
+
 def _references(
     reference: NumpyExecutable, points: Sequence[dict[str, int]], memory: Dim
 ) -> Iterator[tuple[dict[str, int], dict[str, Any], dict[str, Any]]]:
@@ -195,22 +208,9 @@ def _differences(
     }
 
 
-def verify_together(
-    runs: Mapping[str, Executable],
-    graphs: Mapping[str, Graph],
-    weights: Weights,
-    target: Target,
-    zeroed: Graph | None = None,
-) -> Verification:
-    """`verify` of each function of a model, those beside `main` with a share of its budget; `main`
-    with `zeroed`."""
-    shares = {name: FLOP_BUDGET * (1 if name == "main" else FUNCTION_SHARE) for name in graphs}
-    found: dict[str, Verification] = {}
-    for name, graph in graphs.items():
-        own = {p.value.name: weights[p.value.name] for p in graph.params}
-        after = zeroed if name == "main" else None
-        found[name] = verify(runs[name], graph, own, target, shares[name], after)
-    return together(found)
+def budget_of(function: str) -> float:
+    """The operations that `verify` spends on a function of a model."""
+    return FLOP_BUDGET * (1 if function == "main" else FUNCTION_SHARE)
 
 
 def together(functions: Mapping[str, Verification]) -> Verification:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -66,9 +67,10 @@ class CpuBackend(CompilingBackend):
         def make_files() -> dict[str, bytes]:
             objects = program.objects()
             shared = {layout.SHARED: link_shared(objects, compiler)} if compiler else {}
-            return _named(objects) | shared | kernel_sources(lowered, machine)
+            return _named(objects) | shared
 
-        return _built(lowered, machine, program, make_files)
+        built = _built(lowered, machine, program, make_files)
+        return replace(built, make_texts=lambda: kernel_sources(lowered, machine))
 
     def compile(
         self,
