@@ -65,8 +65,19 @@ def test_the_target_is_the_models_own_unless_given(model_file: Path) -> None:
     with tfgraph.compile(twice()) as run:
         assert repr(run).startswith("<twice for cpu")
     model_file.write_text(YAML.replace("numpy", "cuda\narch: sm_90"))
-    report = tfgraph.build(model_file, output=model_file.parent / "out.tfgraph")
+    out = model_file.parent / "out.tfgraph"
+    report = tfgraph.build(model_file, output=out)
     assert (report.target.name, report.target.arch) == ("cuda", "sm_90")
+
+
+def test_what_a_model_says_of_gpus_counts_for_a_target_by_its_name(model_file: Path) -> None:
+    out = model_file.parent / "out.tfgraph"
+    model_file.write_text(YAML + "arch: sm_90\ntf32: true\n")
+    for dtype in (None, "float16"):
+        made = tfgraph.build(model_file, "cuda", out, dtype=dtype, check=False).target
+        assert (made.arch, made.tf32) == ("sm_90", dtype is None)
+    plain = tfgraph.build(model_file, Target("cuda", arch="sm_80"), out, check=False).target
+    assert (plain.arch, plain.tf32) == ("sm_80", False)
 
 
 def test_an_output_is_a_verified_artifact(tmp_path: Path) -> None:

@@ -95,12 +95,18 @@ VERIFIED = """
 import sys
 import tfgraph
 from tfgraph.backends.base import Target
+from tfgraph.model import Model
+from tfgraph.weights import Seeded
 sys.path.insert(0, sys.argv[2])
 from test_cuda_tf32 import WITH, products
 report = tfgraph.build(products(), WITH, sys.argv[1], prove=False)
 assert report.verification.ok, report.verification
 compared = tfgraph.compare(products(), backends=("numpy", "cuda"), artifact=sys.argv[1])
 assert compared.ok, compared
+graph = products()
+model = Model(graph, Seeded(graph.params), "products", tf32=True)
+by_file = tfgraph.compare(model, backends=("numpy", "cuda"))
+assert by_file.outputs == compared.outputs, by_file
 print(report.verification.outputs[0].bound, compared.outputs[0].max_abs, compared.outputs[0].bound)
 """
 

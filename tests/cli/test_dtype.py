@@ -88,6 +88,25 @@ def test_bfloat16_of_a_model_file_and_an_old_architecture(tfgraph: Any, tmp_path
     assert result.err.startswith("m.yaml:3:8: error: bfloat16 needs sm_80 or newer, not sm_75\n")
 
 
+def test_tf32_of_a_model_file(tfgraph: Any, tmp_path: Path) -> None:
+    """The options stand above it; other targets and types have no say in it."""
+    model = "layers: 1\nwidth: 8\nheads: 1\n"
+    (tmp_path / "m.yaml").write_text(model + "tf32: true\n")
+    options = {"": True, "--no-tf32": None, "--dtype float16": None, "--arch sm_80 --tf32": True}
+    for line, wanted in options.items():
+        args = ("--target", "cuda", *line.split(), "--no-prove", "--no-verify", "-o", "out")
+        result = tfgraph("compile", "m.yaml", *args)
+        assert result.code == 0, result.err
+        assert ("tf32" in result.out.partition("target  ")[2].partition("\n")[0]) == bool(wanted)
+        manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
+        assert manifest["cuda"].get("tf32") == wanted
+        again = " ".join(manifest["command"])
+        assert ("--no-tf32" in again) == (line == "--no-tf32")
+    assert tfgraph("compile", "m.yaml", "--no-verify", "-o", "cpu").code == 0
+    error = tfgraph("compile", "m.yaml", "--target", "cuda", "--arch", "sm_75").err
+    assert error.startswith("m.yaml:4:7: error: tf32 needs sm_80 or newer, not sm_75\n")
+
+
 def test_run_and_inspect(tfgraph: Any, tmp_path: Path) -> None:
     result = tfgraph("run", "tiny.tfg", "--target", "numpy", "--dtype", "float16", "--save", "o")
     assert result.code == 0, result.err

@@ -29,6 +29,8 @@ GOOD = (Path(__file__).parents[2] / "examples" / "encoder.yaml").read_text("utf-
          "4:3: positions.max: expected a value, got nothing"),
         (SMALL + "arch: sm_banana\n",
          "3:7: arch: expected a CUDA architecture such as sm_80, got 'sm_banana'"),
+        (SMALL + "dtype: bf16\ntf32: true\n", "4:7: tf32: is for float32, and dtype is bf16"),
+        (SMALL + "tf32: yes\n", "3:7: tf32: expected true or false, got 'yes'"),
         (SMALL + "positions: {kind: none, max: 8}\n",
          "3:30: positions.max: there are no positions"),
         # One error: rows before the first position are for learned positions.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from tfgraph.api.diagnose import diagnose
 from tfgraph.api.differ import Triple, carried
 from tfgraph.api.feeds import feed
 from tfgraph.api.side import Side, open_side, reference_values
-from tfgraph.backends.base import Target, Weights
+from tfgraph.backends.base import Weights
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import DType, Graph, Value
 
@@ -65,7 +66,7 @@ def compare(
     with ExitStack() as stack:
 
         def side(name: str, file: str | Path | None) -> Side:
-            target = Target(name, threads=threads)
+            target = replace(opened.choose(name, dtype), threads=threads)
             opening = open_side(opened, arrays, target, fed.passes, feeds, sizes, file)
             opened_side = stack.enter_context(opening)
             _ = opened_side.outputs  # the reference's errors come first: they tell the most

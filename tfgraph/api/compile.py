@@ -123,7 +123,7 @@ def compile(
     target cannot run, MissingTool where this machine cannot, VerificationFailed.
     """
     opened = open_source(source, weights)
-    chosen = opened.choose(target)
+    chosen = opened.choose(target, dtype)
     if check_threads(threads) is not None:
         chosen = replace(chosen, threads=threads)
     backend = find_backend(chosen.name)
@@ -251,7 +251,7 @@ def _build(
     after: AfterPass | None = None,
 ) -> CompileReport:
     """See `build`."""
-    chosen = opened.choose(target)
+    chosen = opened.choose(target, dtype)
     backend = find_backend(chosen.name)
     if not isinstance(backend, CompilingBackend):
         raise TfgraphError(
@@ -358,6 +358,7 @@ def _command(
     patterns = [tap] if isinstance(tap, str) else tap
     given += [word for pattern in patterns for word in ("--tap", pattern)]
     given += [f"--{name}" for name in ("tf32", "shared") if getattr(target, name)]
+    given += ["--no-tf32"] * (opened.choose(target.name, dtype).tf32 and not target.tf32)
     return ["tfgraph", "compile", *origin, *given]
 
 

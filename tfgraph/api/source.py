@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, cast
 from tfgraph.api.weights import given_weights
 from tfgraph.backends.base import Target, Weights
 from tfgraph.errors import TfgraphError
-from tfgraph.ir import Graph
+from tfgraph.ir import DType, Graph
+from tfgraph.ir import dtype as dtype_of
 from tfgraph.ops import Builder
 from tfgraph.passes import DEFAULT_PIPELINE, IMPORTED_PIPELINE
 from tfgraph.runtime.files import read_file
@@ -51,6 +52,8 @@ class Opened:
     """Those that its kind of file wants."""
     onnx: Path | None = None
     """The ONNX file that the graph was read from, and is what it means."""
+    gpu: Target = Target("cuda")
+    """What it says of compiling for a GPU, also where its own target is another."""
 
     def tokenizer_json(self) -> bytes | None:
         """The bytes of the tokenizer. Raises TfgraphError for a file that cannot be read."""
@@ -59,9 +62,15 @@ class Opened:
         except OSError as cause:
             raise TfgraphError(f"{self.tokenizer}: {cause.strerror}") from cause
 
-    def choose(self, target: str | Target | None) -> Target:
-        """The target asked for, else its own."""
-        return Target(target) if isinstance(target, str) else target or self.target
+    def choose(self, target: str | Target | None, dtype: str | DType | None = None) -> Target:
+        """The target asked for, one that has only a name as the model's file wants it, else its
+        own; tf32 of the file is for the model in float32."""
+        if isinstance(target, Target):
+            return target
+        if (target or self.target.name) != "cuda":
+            return Target(target) if target else self.target
+        narrow = dtype is not None and dtype_of(dtype) is not DType.float32
+        return replace(self.gpu, tf32=False) if narrow else self.gpu
 
 
 def open_source(source: Source, weights: Weights | None = None) -> Opened:
@@ -114,13 +123,13 @@ def _open(source: Source) -> Opened:
         return replace(opened, file=Path(source).name)
     given = cast("object", source)  # whatever the annotation says
     if isinstance(given, Model):
-        own = Target(given.target or "cpu")
-        if own.name == "cuda":
-            own = Target("cuda", arch=given.arch)
+        gpu = Target("cuda", arch=given.arch, tf32=given.tf32)
+        own = gpu if given.target == "cuda" else Target(given.target or "cpu")
         more = given.functions, given.tokenizer, given.generation, given.no_generation
         passes = given.passes or DEFAULT_PIPELINE
         path = given.path if given.path is not None and given.path.suffix == ".onnx" else None
-        return Opened(given.graph, given.weights, own, *more, passes=passes, onnx=path)
+        found = Opened(given.graph, given.weights, own, *more, passes=passes, onnx=path)
+        return replace(found, gpu=gpu)
     if isinstance(given, Builder):
         raise TfgraphError(
             f"graph {given.name} is still being built", hint="call build() for the graph"

@@ -71,9 +71,12 @@ def compile(
     ] = None,
     dtype: DtypeOption = None,
     tf32: Annotated[
-        bool,
-        typer.Option("--tf32", help="CUDA: products of float32 round their factors to tf32"),
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--tf32/--no-tf32",
+            help="CUDA: products of float32 round their factors to tf32 [default: the file's]",
+        ),
+    ] = None,
     passes: PassesOption = None,
     strict_masks: StrictMasksOption = False,
     tap: Annotated[

@@ -107,7 +107,7 @@ def choose_target(
     mcpu: str | None = None,
     threads: int | None = None,
     dtype: str | None = None,
-    tf32: bool = False,
+    tf32: bool | None = None,
 ) -> Target:
     """The target asked for, else the model file's, else the CPU; for CUDA with an architecture and
     where that came from. Raises TfgraphError for what does not exist or go together."""
@@ -130,16 +130,20 @@ def choose_target(
             raise TfgraphError(f"--tf32 is for --target cuda, not {chosen}")
         return Target(chosen, mcpu=mcpu, threads=threads)
     from tfgraph.backends.tvm.cuda.arch import arch_names, check_float, check_tf32, default_archs
+    from tfgraph.ir import DType
     from tfgraph.ir import dtype as dtype_of
 
     with _Place(model, "arch", from_file=arch is None and model.arch is not None):
         found, origin = default_archs(arch, model.arch)
     with _Place(model, "dtype", from_file=dtype is None):
         check_float(dtype_of(dtype or model.dtype).value, found[0])
-    if tf32:
-        check_tf32([dtype_of(dtype or model.dtype).value], found[0])
+    kind = dtype_of(dtype or model.dtype)
+    in_tf32 = model.tf32 and (dtype is None or kind is DType.float32) if tf32 is None else tf32
+    if in_tf32:
+        with _Place(model, "tf32", from_file=tf32 is None):
+            check_tf32([kind.value], found[0])
     archs = arch_names(found)
-    return Target(chosen, arch=archs, arch_origin=origin, threads=threads, tf32=tf32)
+    return Target(chosen, arch=archs, arch_origin=origin, threads=threads, tf32=in_tf32)
 
 
 class _Place:

@@ -1,6 +1,6 @@
-"""What fits together in what stands on top of a model's stacks: poolers and heads.
+"""What fits together in what stands on top of a model's stacks: poolers, heads, and the type.
 
-May import: schema, problem.
+May import: schema, problem, ir.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from tfgraph.ir import DType, dtype
 from tfgraph.model.problem import Problem
 
 if TYPE_CHECKING:
@@ -28,9 +29,12 @@ _KINDS = {
 
 
 def check_top(spec: HighLevel) -> Iterator[Problem]:
-    """What does not fit together in pooler and head."""
+    """What does not fit together in pooler, head and type."""
     yield from _check_pooler(spec)
     yield from _check_head(spec)
+    if spec.tf32 and dtype(spec.dtype) is not DType.float32:
+        message = f"is for float32, and dtype is {spec.dtype}"
+        yield Problem(("tf32",), message, ("dtype",))
 
 
 def _check_pooler(spec: HighLevel) -> Iterator[Problem]:

@@ -51,6 +51,7 @@ class Model:
     name: str
     target: str | None = None
     arch: str | None = None
+    tf32: bool = False
     path: Path | None = None
     passes: str | None = None
     locations: Mapping[str, Location] = field(default_factory=lambda: dict[str, Location]())
@@ -123,6 +124,7 @@ def read_model(path: str | Path, text: str | None = None) -> Model:
         name=name,
         target=spec.target,
         arch=spec.arch,
+        tf32=spec.tf32,
         path=Path(path),
         locations={k: document.place(k).value for k in document.data},
         functions=functions,

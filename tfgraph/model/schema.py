@@ -333,6 +333,7 @@ class HighLevel(Strict):
     dtype: FloatType = "float32"
     target: str | None = None
     arch: Arch | None = None
+    tf32: bool = False
     tokenizer: str | None = None
     generation: Generation | None = None
     seed: Seed = 0
@@ -356,6 +357,7 @@ class FreeForm(Strict):
     constraints: list[str] = Field(default_factory=lambda: list[str]())
     target: str | None = None
     arch: Arch | None = None
+    tf32: bool = False
     tokenizer: str | None = None
     seed: Seed = 0
     checkpoint: Annotated[
