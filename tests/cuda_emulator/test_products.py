@@ -1,4 +1,4 @@
-"""Fragments of tensor cores where the hardware has them, and products made of them, in float64.
+"""Fragments of tensor cores where the hardware has them, and products made of them.
 
 The layouts are written here as CUTLASS has them, in include/cute/atom/mma_traits_sm80.hpp: shapes
 and strides that map (lane, number of the lane) to a place in the matrix, column by column.
@@ -73,6 +73,22 @@ def test_tf32_drops_thirteen_bits(run: Emulated) -> None:
     words = [fragment(m, p).copy().view(np.uint32) for m, p in ((a, A8), (b, B8))]
     run("mma_once", [held, *words, np.int32(2)], grid=(1,), block=(32,))
     assert held[0, 0] == 1 + 2**-10
+
+
+@pytest.mark.parametrize("name", ["f16", "bf16"])
+def test_what_a_sum_drops(run: Emulated, name: str) -> None:
+    """Whatever is below the last bit of the largest term, each by itself; a term that is the
+    largest keeps its own bits."""
+    number, dtype, depth, a_places, b_places = NUMBERS[name]
+    small = np.float32(2**-12 * 1.4140625)  # its square is just below 2^-23
+    a, b = np.full((16, depth), small).astype(dtype), np.full((8, depth), small).astype(dtype)
+    c = np.zeros((16, 8), np.float32)
+    c[:, 0], c[:, 1] = 1, -1
+    held = fragment(c, C).copy()
+    words = [fragment(m, p).copy().view(np.uint32) for m, p in ((a, a_places), (b, b_places))]
+    run("mma_once", [held, *words, np.int32(number)], grid=(1,), block=(32,))
+    c[:, 2:] = depth * float(small) ** 2
+    np.testing.assert_array_equal(held, fragment(c, C))
 
 
 def test_ldmatrix(run: Emulated) -> None:

@@ -1,10 +1,11 @@
 """The summation trees of the GPU's kernels, which run on the CPU here, are as deep as they declare:
-see `test_depths`. In floats of 16 bits the same trees add in float32."""
+see `test_depths`. In floats of 16 bits the same trees add in float32, products on tensor cores."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+import ml_dtypes
 import numpy as np
 import pytest
 from helpers.cuda_graphs import CudaGraphs
@@ -17,6 +18,8 @@ from tfgraph.backends.tvm.cuda.flash_tile import product_depth
 from tfgraph.ir import DType
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tfgraph.ir import Graph
     from tfgraph.ops import Traced
 
@@ -62,6 +65,28 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return made("f32", feeds, {})
 
     return call
+
+
+@pytest.mark.parametrize("dtype", [DType.float16, DType.bfloat16])
+@pytest.mark.parametrize("rows", [5, 17])
+def test_tensor_cores_drop_more_than_roundings_do(dtype: DType, rows: int, tmp_path: Path) -> None:
+    """All terms but the first are just below the last bit of it; the bias takes the first away, so
+    that the rounding of the result does not hide what was lost."""
+    with ops.graph("dropped") as g:
+        x, w = g.input("x", dtype, rows, WIDTH), g.param("w", dtype, WIDTH, 8)
+        g.output("y", ops.linear(x, w, g.param("b", dtype, 8)))
+    small = 2**-12 * 1.4140625
+    kind = ml_dtypes.bfloat16 if dtype is DType.bfloat16 else np.float16
+    factors = np.full((rows, WIDTH), small).astype(kind)
+    factors[:, 0] = 1
+    weights = {"w": factors[:1].T.repeat(8, 1), "b": np.full(8, -1, kind)}
+    graph = g.build()
+    run = CudaGraphs({"g": graph}, tmp_path, {"g": weights})
+    lost = ((WIDTH - 1) * small**2 - run("g", {"x": factors}, {})["y"].astype(np.float64)) / U
+    (node,) = graph.nodes
+    declared = find_backend("cuda").rounding(node, Target("cuda")).matmul(WIDTH)
+    assert (lost > one_by_one(WIDTH)).all()
+    assert declared - WIDTH / 8 - 4 < lost.min() <= lost.max() <= declared
 
 
 def path(width: int, places: list[int], small: float) -> NDArray:
@@ -138,6 +163,8 @@ def test_the_backend_declares_them() -> None:
         assert found["rms_norm"].along(WIDE) == 7 + 5 + 15
         # 300 numbers are 75 vectors of float32, and none of 16 bits.
         assert found["softmax"].along(WIDTH) == (3 if dtype == DType.float32 else 2) + 5 + 3
+        depth = one_by_one if dtype == DType.float32 else product_depth
+        assert found["linear"].matmul(WIDTH) == found["matmul"].matmul(WIDTH) == depth(WIDTH)
         if dtype == DType.float32:
             # Further tiles, of 32 keys: the factor, its 5 units; and for weights the sum.
             assert found["attention"].weighted_sum(KEYS) == KEYS + 7 * 6

@@ -34,7 +34,7 @@ _NORMS = ("layer_norm", "rms_norm", "add_layer_norm", "add_rms_norm")
 
 
 PRODUCTS = (*LINEARS, "matmul")
-"""The ops whose factors are rounded to tf32 on request."""
+"""The ops that tensor cores compute in 16 bits, and on request in tf32."""
 
 
 def rounding(node: Node, *, tf32: bool = False) -> Rounding:
@@ -44,7 +44,11 @@ def rounding(node: Node, *, tf32: bool = False) -> Rounding:
     if tf32 and node.op in PRODUCTS:
         return replace(found, factors=TF32, matmul=_tf32_depth)
     dtypes = {v.type.dtype.value for v in (*node.inputs, *node.outputs)}
-    return found if dtypes.isdisjoint(NARROW) else replace(found, arithmetic="float32")
+    if dtypes.isdisjoint(NARROW):
+        return found
+    if node.op in PRODUCTS:
+        found = replace(found, matmul=product_depth)
+    return replace(found, arithmetic="float32")
 
 
 def _tf32_depth(terms: int) -> float:

@@ -7,8 +7,8 @@ namespace cuda_emulator {
 
 enum class Number { f16, bf16, tf32 };
 
-// c (16 x 8, float32) += a (16 x k) b (k x 8), by all lanes of a warp; k is 16, of tf32 8. The sum is
-// rounded once, where tensor cores drop bits of their own accord.
+// c (16 x 8, float32) += a (16 x k) b (k x 8), by all lanes of a warp; k is 16, of tf32 8. The sum
+// drops bits, no fewer than tensor cores do.
 void mma(Number number, float* c, const unsigned* a, const unsigned* b);
 
 // `count` 8 x 8 matrices of 16-bit numbers, by all lanes of a warp.

@@ -2,6 +2,7 @@
 // group = lane / 4 and pair = lane % 4, two 16-bit numbers in a register, the first in its low half.
 #include "machine.h"
 
+#include <math.h>
 #include <string.h>
 
 namespace cuda_emulator {
@@ -47,17 +48,46 @@ float small(Number number, unsigned word, int which) {
   return number == Number::f16 ? half_to_float(bits) : bfloat_to_float(bits);
 }
 
-// The tile c of all lanes += a b, of depth 16 or 8, in float64.
+// The sum of `count` numbers of each of 8 columns as tensor cores add: all are aligned with the
+// largest of the column, of whose 24 bits they keep what lies above the last, and so does the sum;
+// see Fasi et al., "Numerical behavior of NVIDIA tensor cores" (2021). Those of today keep a bit or
+// two more, and none adds more numbers at once.
+void add_aligned(const double (*terms)[8], int count, float* const* sums) {
+  double largest[8] = {}, inverse[8], kept[8] = {};
+  for (int k = 0; k < count; ++k)
+    for (int j = 0; j < 8; ++j)  // fmax is a call
+      largest[j] = fabs(terms[k][j]) > largest[j] ? fabs(terms[k][j]) : largest[j];
+  for (int j = 0; j < 8; ++j)
+    inverse[j] = from_bits<double>((2046 + 23 - (bits_of(largest[j]) >> 52)) << 52);  // of the unit
+  for (int k = 0; k < count; ++k)
+    for (int j = 0; j < 8; ++j) kept[j] += static_cast<int>(terms[k][j] * inverse[j]);
+  for (int j = 0; j < 8; ++j) {
+    const double sum = largest[j] == 0 ? 0 : kept[j] / inverse[j];
+    const float rounded = static_cast<float>(sum);
+    *sums[j] = fabs(rounded) > fabs(sum) ? nextafterf(rounded, 0) : rounded;
+  }
+}
+
+// The tile c of all lanes += a b, of depth 16 or 8.
 void multiply(const float (&a)[16][16], const float (&b)[16][8], int depth, void* const* operands) {
-  double sums[16][8] = {};
-  for (int i = 0; i < 16; ++i)
+  for (int i = 0; i < 16; ++i) {
+    double terms[17][8];
+    float* c[8];
+    for (int j = 0; j < 8; ++j) {
+      c[j] = static_cast<Mma*>(operands[i % 8 * 4 + j / 2])->c + i / 8 * 2 + j % 2;
+      terms[depth][j] = *c[j];
+    }
     for (int k = 0; k < depth; ++k)
-      for (int j = 0; j < 8; ++j) sums[i][j] += static_cast<double>(a[i][k]) * b[k][j];
-  for (int lane = 0; lane < kWarp; ++lane) {
-    const int group = lane / 4, pair = lane % 4;
-    float* c = static_cast<Mma*>(operands[lane])->c;
-    for (int i = 0; i < 4; ++i)
-      c[i] = static_cast<float>(c[i] + sums[group + i / 2 * 8][2 * pair + i % 2]);
+      for (int j = 0; j < 8; ++j) terms[k][j] = static_cast<double>(a[i][k]) * b[k][j];
+    double plain[8] = {};
+    for (int k = 0; k <= depth; ++k)
+      for (int j = 0; j < 8; ++j) plain[j] += terms[k][j];
+    for (int j = 0; j < 8; ++j)
+      if (!isfinite(plain[j]))
+        for (int k = 0; k <= depth; ++k) terms[k][j] = 0;
+    add_aligned(terms, depth + 1, c);
+    for (int j = 0; j < 8; ++j)
+      if (!isfinite(plain[j])) *c[j] = static_cast<float>(plain[j]);
   }
 }
 
