@@ -17,11 +17,10 @@ from tvm import ir, relax, tirx
 from tfgraph.backends.base import FLOATS, CompiledWeight
 from tfgraph.backends.tvm.generic import (
     SUPPORTED,
-    Inner,
+    computed_by,
     inlinable,
     kernel_key,
     leaves,
-    read_inline,
     symbols_of,
 )
 from tfgraph.backends.tvm.generic.dims import to_expr
@@ -280,7 +279,7 @@ class Lowering:
 
     def emit_generic(self, node: Node) -> None:
         """Emit a core op through its generic kernel, which computes what it may of its operands."""
-        inner = self._inner(node)
+        inner = computed_by(node, self._lazy, self.has)
         key = kernel_key(node, inner)
         kernel = self.kernel(key, lambda: self.kernels.generic(node, inner), node.op)
         arguments = [self.value(v) for v in leaves(node, inner)]
@@ -288,16 +287,6 @@ class Lowering:
         results = self.call(kernel, arguments, [v.type for v in node.outputs])
         for value, var in zip(node.outputs, results, strict=True):
             self.put(value, var)
-
-    def _inner(self, node: Node) -> Inner:
-        """The nodes that the generic kernel of a node computes, those that have no kernel yet."""
-        inner: dict[Value, Node] = {}
-        ahead = read_inline(node)
-        for value in ahead:
-            if value in self._lazy and not self.has(value):
-                inner[value] = self._lazy[value]
-                ahead += inner[value].inputs
-        return inner
 
     def _parameter(self, value: Value, scalars: Sequence[str]) -> Var:
         """The parameter of `main` for an input. Relax can't match a shape against scalars, which

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +42,18 @@ def build(
 
 
 @pytest.mark.parametrize("target", sorted(RUNS))
-@pytest.mark.parametrize("case", ["bert", "llama"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("bert", "llama", "gpt_neox", "mistral"),
+        *(
+            pytest.param(case, marks=pytest.mark.long)
+            for case in ("gptj", "modernbert", "phi", "qwen2", "qwen3")
+        ),
+    ],
+)
 def test_models_against_what_transformers_computes(case: str, target: str, tmp_path: Path) -> None:
-    """An encoder; a decoder with a causal mask, grouped heads and rotary positions."""
+    """An encoder; decoders with a causal mask, a window, grouped heads, rotary positions."""
     model = import_model(CASES / case, tmp_path / "model.yaml", hidden_states=True)
     artifact = build(model.graph, target, tmp_path, model.weights)
     inputs = reference(case, "in")
@@ -155,6 +165,27 @@ def test_views_constants_and_results_of_all_types(target: str, tmp_path: Path) -
     for name, expected in want.items():
         np.testing.assert_array_equal(got[name], expected, name)
     assert_within(got["made"], np.exp(x.astype(np.float64)), 1e-5)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_integers_are_computed_where_they_are_read(target: str, tmp_path: Path) -> None:
+    """By the kernel that takes rows, as long as it is given no more arrays than the language has."""
+    rng = np.random.default_rng(6)
+    for count, launches in ((2, 1), (9, 4 if target == "webgpu" else 1)):
+        with tfgraph.graph("g") as g:
+            terms = [g.input(f"i{n}", "i32", "n") for n in range(count)]
+            g.output("y", ops.take(g.input("x", "f32", 20, 4), reduce(ops.add, terms)))
+        artifact = build(g.build(), target, tmp_path / str(count))
+        plan = json.loads((artifact / "kernels" / "launch.json").read_text())
+        assert len(plan["launches"]) == launches
+        most = LANGUAGES[target].most_arrays
+        for kernel in plan["kernels"]:
+            assert sum(p["type"].endswith("*") for p in kernel["parameters"]) <= most
+        given = {f"i{n}": rng.integers(0, 3, 5).astype(np.int32) for n in range(count)}
+        x = rng.standard_normal((20, 4)).astype(np.float32)
+        if target in RUNS:
+            got = run_of(artifact, target)({"x": x} | given, {"n": 5})["y"]
+            np.testing.assert_array_equal(got, x[sum(given.values())])
 
 
 def _halves(g: Builder) -> Any:

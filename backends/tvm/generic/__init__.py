@@ -22,9 +22,9 @@ from tfgraph.backends.tvm.generic import (
 from tfgraph.backends.tvm.generic.inline import (
     NOTHING,
     Inner,
+    computed_by,
     inlinable,
     leaves,
-    read_inline,
     symbols_of,
 )
 from tfgraph.backends.tvm.generic.kernel import EMITTERS, build, kernel_key
@@ -37,13 +37,13 @@ __all__ = [
     "NOTHING",
     "SUPPORTED",
     "Inner",
+    "computed_by",
     "cpu_kernel",
     "cuda_kernel",
     "gpu_kernel",
     "inlinable",
     "kernel_key",
     "leaves",
-    "read_inline",
     "symbols_of",
 ]
 
@@ -76,9 +76,9 @@ def cuda_kernel(node: Node, inner: Inner = NOTHING) -> Any:
     return build(node, CudaLoops(), inner)
 
 
-def gpu_kernel(node: Node) -> Any:
+def gpu_kernel(node: Node, inner: Inner = NOTHING) -> Any:
     """The PrimFunc of a node for any GPU, a thread an element, or a row where it is reduced.
 
     Raises TfgraphError for an op or an element type that has no generic kernel.
     """
-    return build(node, GpuLoops())
+    return build(node, GpuLoops(), inner)

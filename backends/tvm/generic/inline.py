@@ -15,7 +15,7 @@ from tfgraph.backends.tvm.generic import dims
 from tfgraph.ops.embedding_sum import terms
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tfgraph.ir import Graph, Node, Value
 
@@ -60,6 +60,17 @@ def read_inline(node: Node) -> list[Value]:
     if node.op in ("embedding", "embedding_sum"):
         return [table if ids is None else ids for ids, table in terms(node.inputs)]
     return []
+
+
+def computed_by(node: Node, lazy: Inner, made: Callable[[Value], bool]) -> Inner:
+    """Those of the nodes in `lazy` that the kernel of a node computes: what is `made` is read."""
+    inner: dict[Value, Node] = {}
+    ahead = read_inline(node)
+    for value in ahead:
+        if value in lazy and not made(value):
+            inner[value] = lazy[value]
+            ahead += inner[value].inputs
+    return inner
 
 
 def leaves(node: Node, inner: Inner) -> Iterator[Value]:

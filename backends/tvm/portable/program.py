@@ -1,7 +1,8 @@
 """A graph as what a host does to run it: arrays to make, kernels to launch in order.
 
 Every op runs in its generic kernel, fused ones as their parts; equal nodes share a kernel, and a
-reshape is the same array under another shape. May import: generic, base, ops, passes, ir, errors.
+reshape is the same array under another shape; see `inline` for what has no kernel. May import:
+generic, languages, base, ops, passes, ir, errors.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfgraph.backends.base import CompiledWeight, NDArray, Weights
-from tfgraph.backends.tvm.generic import SUPPORTED, gpu_kernel, kernel_key, symbols_of
+from tfgraph.backends.tvm.generic import (
+    NOTHING,
+    SUPPORTED,
+    Inner,
+    computed_by,
+    gpu_kernel,
+    inlinable,
+    kernel_key,
+    leaves,
+    symbols_of,
+)
+from tfgraph.backends.tvm.portable.languages import LANGUAGES
 from tfgraph.backends.tvm.weights import source_names, weight_array
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Graph, Node, Value
@@ -55,21 +67,39 @@ class Program:
 def program_of(graph: Graph, weights: Weights, target: str) -> Program:
     """The program of a graph. Raises TfgraphError at a node that no kernel and no parts run."""
     graph = apart(graph, target)
+    lazy, most = inlinable(graph), LANGUAGES[target].most_arrays
     functions: dict[str, Any] = {}
     known: dict[Any, str] = {}
     calls: list[Call] = []
     views: dict[str, str] = {}
+    made: set[Value] = set()
+
+    def make(value: Value) -> None:
+        """The call that makes what is computed where it is read, for who cannot."""
+        if value in lazy and value not in made:
+            call(lazy[value])
+
+    def call(node: Node) -> None:
+        inner = computed_by(node, lazy, made.__contains__)
+        if len([*leaves(node, inner), *node.outputs]) > most:
+            inner = NOTHING
+        for value in leaves(node, inner):
+            make(value)
+        made.update(node.outputs)
+        key = kernel_key(node, inner)
+        if key not in known:
+            known[key] = _free(node.op, functions)
+            functions[known[key]] = gpu_kernel(node, inner)
+        calls.append(Call(known[key], node, _arrays(node, inner, views)))
+
     running = running_nodes(graph)
     for node in running:
         if node.op == "reshape":
+            make(node.inputs[0])
             source = node.inputs[0].name
             views[node.output.name] = views.get(source, source)
-            continue
-        key = kernel_key(node)
-        if key not in known:
-            known[key] = _free(node.op, functions)
-            functions[known[key]] = gpu_kernel(node)
-        calls.append(Call(known[key], node, _arrays(node, views)))
+        elif node.outputs[0] not in lazy:
+            call(node)
     used = {v for node in running for v in node.inputs} | {o.value for o in graph.outputs}
     read = [v for v in graph.values() if v in graph.weight_values and v in used]
     bound = {str(d) for i in graph.inputs for d in i.value.type.shape if not d.is_const}
@@ -122,8 +152,8 @@ def _free(op: str, taken: Mapping[str, Any]) -> str:
     return next(name for name in names if name not in taken)
 
 
-def _arrays(node: Node, views: Mapping[str, str]) -> dict[str, str]:
-    given = {f"x{i}": views.get(v.name, v.name) for i, v in enumerate(node.inputs)}
+def _arrays(node: Node, inner: Inner, views: Mapping[str, str]) -> dict[str, str]:
+    given = {f"x{i}": views.get(v.name, v.name) for i, v in enumerate(leaves(node, inner))}
     return given | {f"y{i}": v.name for i, v in enumerate(node.outputs)}
 
 
