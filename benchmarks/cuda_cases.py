@@ -5,7 +5,7 @@ torch_code, graphs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,26 +25,26 @@ Others = Callable[[Any, Mapping[str, Any], Mapping[str, NDArray]], Mapping[str, 
 """PyTorch's ways to compute it, by name, of torch, the inputs on the GPU, and the weights."""
 
 
-SMALL = 150
-"""The largest size that is verified: more than a tile of any kernel."""
+SMALL = 300
+"""The largest size that is verified: at it as at larger ones hosts choose the largest tiles, and
+share the keys of a decoding step."""
 
 
 @dataclass(frozen=True)
 class Case:
     """A graph at sizes of its symbols, in some dtypes, and what it is measured beside.
 
-    `small` is the same graph for sizes at which the reference takes seconds: it is verified.
-    `limit`: what bounds it, "matrix" or "copy".
+    It is verified at the sizes `checked`, at which the same kernels run and the reference takes
+    seconds. `limit`: what bounds it, "matrix" or "copy".
     """
 
     name: str
     graph: Graph
-    small: Graph
     sizes: Mapping[str, int]
+    checked: Mapping[str, int]
     others: Others
     limit: str = "matrix"
     dtypes: tuple[str, ...] = ("float16", "bfloat16")
-    weights: Mapping[str, NDArray] = field(default_factory=dict[str, NDArray])
 
     @property
     def flops(self) -> int:
@@ -62,13 +62,9 @@ class Case:
 
 def gemm(m: int, k: int, n: int) -> Case:
     """x @ w, which PyTorch gives to cuBLAS."""
-
-    def graph(most: int) -> Graph:
-        with ops.graph("gemm") as g:
-            x = g.input("x", "f32", g.symbol("m", high=most), k)
-            y: Any = ops.linear(x, g.param("w", "f32", k, n))
-            g.output("y", y)
-        return g.build()
+    with ops.graph("gemm") as g:
+        y: Any = ops.linear(g.input("x", "f32", "m", k), g.param("w", "f32", k, n))
+        g.output("y", y)
 
     def others(torch: Any, x: Mapping[str, Any], weights: Mapping[str, NDArray]) -> dict[str, Call]:
         w = torch.from_numpy(weights["w"]).to(x["x"]).t().contiguous()  # as torch.nn.Linear has it
@@ -77,22 +73,17 @@ def gemm(m: int, k: int, n: int) -> Case:
     limit = "copy" if m <= 16 else "matrix"
     dtypes = ("float16", "bfloat16", "float32")
     name = f"gemm {m} x {k} x {n}"
-    return Case(name, graph(65536), graph(SMALL), {"m": m}, others, limit, dtypes)
+    return Case(name, g.build(), {"m": m}, {"m": min(m, SMALL)}, others, limit, dtypes)
 
 
 def attention(batch: int, heads: int, length: int, size: int, *, queries: int = 0) -> Case:
     """Causal attention, or that of a few queries behind a cache."""
-
-    def graph(most: int) -> Graph:
-        with ops.graph("attention") as g:
-            b, t = g.symbol("batch", high=max(batch, 2)), g.symbol("t", high=most)
-            s = g.symbol("s", high=max(queries, 2)) if queries else t
-            q = g.input("q", "f32", b, s, heads * size)
-            k, v = (g.input(n, "f32", b, t, heads * size) for n in "kv")
-            given = (q, k, v) if queries else (q, k, v, causal())
-            y: Any = ops.attention(*given, heads=heads, kv_heads=heads, scale=rsqrt(size))
-            g.output("y", y)
-        return g.build()
+    with ops.graph("attention") as g:
+        q = g.input("q", "f32", "batch", "s" if queries else "t", heads * size)
+        k, v = (g.input(n, "f32", "batch", "t", heads * size) for n in "kv")
+        given = (q, k, v) if queries else (q, k, v, causal())
+        y: Any = ops.attention(*given, heads=heads, kv_heads=heads, scale=rsqrt(size))
+        g.output("y", y)
 
     def others(torch: Any, x: Mapping[str, Any], weights: Mapping[str, NDArray]) -> dict[str, Call]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -111,7 +102,8 @@ def attention(batch: int, heads: int, length: int, size: int, *, queries: int = 
     sizes = {"batch": batch, "t": length} | ({"s": queries} if queries else {})
     name = f"attention {batch} x {heads} x {queries or length} x {length} x {size}"
     limit = "copy" if queries else "matrix"
-    return Case(name, graph(65536), graph(2 * SMALL if queries else SMALL), sizes, others, limit)
+    checked = sizes | {"batch": min(batch, 2), "t": min(length, 2 * SMALL if queries else SMALL)}
+    return Case(name, g.build(), sizes, checked, others, limit)
 
 
 _BERT = """
@@ -122,7 +114,7 @@ heads: {heads}
 ffn: {ffn}
 activation: gelu
 norm: {{kind: layer_norm, placement: post, eps: 1e-12}}
-symbols: {{batch: {{max: {batch}}}, seq: {{max: {seq}}}}}
+symbols: {{batch: {{max: 64}}, seq: {{max: 4096}}}}
 """
 _LLAMA = """
 kind: decoder
@@ -137,15 +129,15 @@ bias: false
 norm: {{kind: rms_norm, placement: pre}}
 positions: {{kind: rotary}}
 mask: causal
-symbols: {{batch: {{max: {batch}}}, seq: {{max: {seq}}}}}
+symbols: {{batch: {{max: 64}}, seq: {{max: 4096}}}}
 """
 
 
-def layer(kind: str, batch: int, length: int, **sizes: int) -> Case:
-    """A layer of a model, beside PyTorch's compiler on the same graph as straight code."""
+def layer(kind: str, batch: int, length: int, tuned: bool = False, **sizes: int) -> Case:
+    """A layer of a model, beside PyTorch's compiler on the same graph as straight code; `tuned`:
+    also with a search among kernels, which takes it a minute or more."""
     text = _BERT if kind == "bert" else _LLAMA
-    model = read_model(f"{kind}.yaml", text.format(batch=64, seq=4096, **sizes))
-    small = read_model(f"{kind}.yaml", text.format(batch=2, seq=SMALL, **sizes))
+    model = read_model(f"{kind}.yaml", text.format(**sizes))
     at = {"batch": batch, "seq": length}
     code = to_torch(at_sizes(model.graph, at))
 
@@ -153,22 +145,35 @@ def layer(kind: str, batch: int, length: int, **sizes: int) -> Case:
         made: dict[str, Any] = {}
         exec(code, made)
         kind = next(t for t in x.values() if t.is_floating_point())
-        constants = made["constants"]({n: torch.from_numpy(w).to(kind) for n, w in weights.items()})
-        compiled = torch.compile(made["forward"], mode="max-autotune-no-cudagraphs")
-        return {
-            "torch.compile": lambda: compiled(constants, x),
-            "eager": lambda: made["forward"](constants, x),
+        constants = {  # made on the CPU, angles in float32
+            n: c.to(kind if c.is_floating_point() else kind.device)
+            for n, c in made["constants"](
+                {n: torch.from_numpy(w) for n, w in weights.items()}
+            ).items()
         }
+        forward = made["forward"]
 
-    weights = {p.value.name: model.weights[p.value.name] for p in model.graph.params}
+        def compiled(mode: str | None) -> Call:
+            return partial(torch.compile(forward, mode=mode), constants, x)
+
+        found: dict[str, Call] = {
+            "torch.compile": compiled(None),
+            "eager": partial(forward, constants, x),
+        }
+        if tuned:
+            found["max-autotune"] = compiled("max-autotune-no-cudagraphs")
+        return found
+
     name = f"{kind} layer {batch} x {length}"
-    return Case(name, model.graph, small.graph, at, others, weights=weights)
+    rows = min(batch * length, SMALL)
+    checked = {"batch": min(batch, 2), "seq": rows // min(batch, 2)}
+    return Case(name, model.graph, at, checked, others)
 
 
-def cases(tiny: bool) -> list[Case]:
-    """All of them; `tiny` ones take an emulated GPU seconds, and what is verified is timed."""
+def cases(tiny: bool, tuned: bool = False) -> list[Case]:
+    """All of them; `tiny` ones take an emulated GPU seconds. `tuned` as `layer` takes it."""
     if tiny:
-        few = [
+        return [
             gemm(20, 40, 24),
             gemm(1, 40, 24),
             attention(1, 2, 20, 16),
@@ -176,18 +181,18 @@ def cases(tiny: bool) -> list[Case]:
             layer("bert", 1, 9, width=32, heads=2, ffn=64),
             layer("llama", 1, 9, width=32, heads=4, kv_heads=2, ffn=48),
         ]
-        return [replace(case, graph=case.small) for case in few]
+    bert = partial(layer, "bert", tuned=tuned, width=768, heads=12, ffn=3072)
     return [
         gemm(4096, 4096, 4096),
         gemm(8192, 8192, 8192),
         gemm(1024, 768, 3072),
         gemm(128, 768, 768),
-        gemm(1, 4096, 4096),
+        gemm(1, 8192, 8192),
         gemm(16, 4096, 11008),
         attention(1, 32, 4096, 128),
         attention(8, 12, 512, 64),
         attention(8, 32, 4096, 128, queries=1),
-        layer("bert", 8, 128, width=768, heads=12, ffn=3072),
-        layer("bert", 1, 512, width=768, heads=12, ffn=3072),
-        layer("llama", 1, 2048, width=4096, heads=32, kv_heads=8, ffn=14336),
+        bert(8, 128),
+        bert(1, 512),
+        layer("llama", 1, 2048, tuned, width=2048, heads=32, kv_heads=8, ffn=8192),
     ]

@@ -169,7 +169,7 @@ def test_views_constants_and_results_of_all_types(target: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_integers_are_computed_where_they_are_read(target: str, tmp_path: Path) -> None:
-    """By the kernel that takes rows, as long as it is given no more arrays than the language has."""
+    """By the kernel that takes rows, within the arrays that the language gives it."""
     rng = np.random.default_rng(6)
     for count, launches in ((2, 1), (9, 4 if target == "webgpu" else 1)):
         with tfgraph.graph("g") as g:
