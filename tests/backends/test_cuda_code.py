@@ -142,7 +142,7 @@ def attentions(dtype: str, arch: str) -> Functions:
 
 
 def check(functions: Functions, arch: str, dtype: str) -> None:
-    """Of each kernel the registers, the memory, and where it multiplies."""
+    """Of each kernel the registers, the memory, where it multiplies and how it copies."""
     limit = parse_arch(arch).shared_bytes_per_block
     for code in machine_code(functions, parse_arch(arch)):
         kernel, usage = code.kernel, code.usage
@@ -153,6 +153,9 @@ def check(functions: Functions, arch: str, dtype: str) -> None:
         assert usage.shared >= kernel.static_shared_bytes
         assert usage.shared + kernel.dynamic_shared_bytes <= limit, kernel.name
         assert code.on_tensor_cores == multiplies_there(kernel, dtype), kernel.name
+        tiled = kernel.name.startswith("linear") and kernel.number > 0
+        if tiled or (code.on_tensor_cores and kernel.name.startswith("attention")):
+            assert code.copies_ahead == (arch != "sm_75"), kernel.name
 
 
 def multiplies_there(kernel: Kernel, dtype: str) -> bool:

@@ -253,6 +253,11 @@ FAULTS = [
     ("fragments", ("&a[0], &tile[4 * lane]", "&a[0], &tile[4 * lane + 4]"), "out of bounds"),
     (
         "fragments",
+        ("&a[0], &tile[4 * lane]", "&a[0], &tile[lane % 4 * 32]"),
+        "bank conflict: ldmatrix of rows 0 and 1",
+    ),
+    (
+        "fragments",
         ("  mma_f16(&c", "  if (lane > 7) mma_f16(&c"),
         r"divergence.*mma \(f16\).*has ended",
     ),

@@ -47,6 +47,11 @@ class Code:
         """Whether it multiplies there, by what `mma` becomes on each architecture."""
         return "HMMA" in self.instructions
 
+    @property
+    def copies_ahead(self) -> bool:
+        """Whether it asks for what it needs later, by what `cp.async` becomes."""
+        return "LDGSTS" in self.instructions
+
 
 def machine_code(functions: Mapping[str, Any], arch: CudaArch) -> list[Code]:
     """All kernels of the PrimFuncs. Skips the test where there is no compiler or no nvdisasm."""

@@ -126,8 +126,23 @@ struct Ldmatrix {
   Site site;
 };
 
+// The eight rows of a matrix are read at once, 16 bytes each, from 32 banks of 4 bytes.
+void require_banks(void* const* operands, int matrix) {
+  uintptr_t rows[8];
+  for (int row = 0; row < 8; ++row) {
+    const Ldmatrix& own = *static_cast<Ldmatrix*>(operands[8 * matrix + row]);
+    rows[row] = reinterpret_cast<uintptr_t>(own.row) / 16;
+    for (int other = 0; other < row; ++other)
+      if (rows[other] != rows[row] && rows[other] % 8 == rows[row] % 8)
+        fail("bank conflict: ldmatrix of rows %d and %d of a matrix\n  at: %s", other, row,
+             place(own.site).text);
+  }
+}
+
 void perform_ldmatrix(unsigned warp, void* const* operands) {
   require_whole_warp("ldmatrix", operands);
+  for (int matrix = 0; matrix < static_cast<Ldmatrix*>(operands[0])->count; ++matrix)
+    require_banks(operands, matrix);
   for (int lane = 0; lane < kWarp; ++lane) {
     const Ldmatrix& own = *static_cast<Ldmatrix*>(operands[lane]);
     for (int matrix = 0; matrix < own.count; ++matrix) {
