@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfgraph.backends.tvm.kernels import AppendShape, Columns, TurnShape
 from tfgraph.backends.tvm.lower import Lowering, emitter, one_float
-from tfgraph.backends.tvm.windows import place
+from tfgraph.backends.tvm.windows import window_of
 from tfgraph.ops.cache import APPENDS
 from tfgraph.passes import NoMatch
 
@@ -52,5 +52,5 @@ def append(low: Lowering, node: Node) -> None:
 
 
 def _columns(low: Lowering, value: Value) -> tuple[Any, Columns]:
-    source, pitch, offset = place(low, value)
-    return source, Columns(int(value.type.shape[-1]), pitch, offset)
+    base, pitch, offset = window_of(low.graph, value)
+    return low.value(base), Columns(int(value.type.shape[-1]), pitch, offset)

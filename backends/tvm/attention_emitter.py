@@ -12,7 +12,7 @@ from tfgraph.backends.tvm.attention_fit import attention_misfit
 from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.lower import Lowering, emitter, number
-from tfgraph.backends.tvm.windows import place
+from tfgraph.backends.tvm.windows import window_of
 from tfgraph.errors import TfgraphError
 from tfgraph.ir import Attr, DType, Graph, Mask, Node, TensorType, Value, as_dim, exact
 from tfgraph.ir import mask as masks
@@ -30,24 +30,29 @@ def _attention_fits(graph: Graph, node: Node) -> bool:
     return True
 
 
-@emitter("attention", when=_attention_fits, floats=True)
-def attention(low: Lowering, node: Node) -> None:
-    """The flash kernel. Q, K and V may be windows of one merged result."""
-    q, k, v = (place(low, x) for x in node.inputs[:3])
+def attention_shape(graph: Graph, node: Node) -> AttentionShape:
+    """The static sizes of a node's kernel. Q, K and V may be windows of one merged result."""
     heads, kv_heads = int(node.attrs["heads"]), int(node.attrs["kv_heads"])  # type: ignore[arg-type]
-    shape = AttentionShape(
+    (_, *q), (_, *k), (_, *v) = (window_of(graph, x) for x in node.inputs[:3])
+    return AttentionShape(
         heads=heads,
         kv_heads=kv_heads,
         width=int(node.inputs[0].type.shape[-1]) // heads,
         value_width=int(node.inputs[2].type.shape[-1]) // kv_heads,
-        q_pitch=q[1],
-        k_pitch=k[1],
-        v_pitch=v[1],
-        q_offset=q[2],
-        k_offset=k[2],
-        v_offset=v[2],
+        q_pitch=q[0],
+        k_pitch=k[0],
+        v_pitch=v[0],
+        q_offset=q[1],
+        k_offset=k[1],
+        v_offset=v[1],
         dtype=node.output.type.dtype.value,
     )
+
+
+@emitter("attention", when=_attention_fits, floats=True)
+def attention(low: Lowering, node: Node) -> None:
+    """The flash kernel."""
+    shape = attention_shape(low.graph, node)
     mask = next((o for o in node.operands if isinstance(o, Mask)), None)
     lengths = node.inputs[0].type.shape[1], node.inputs[1].type.shape[1]
     plan, arrays, offsets = _plan(low, mask, *lengths)
@@ -59,7 +64,8 @@ def attention(low: Lowering, node: Node) -> None:
         lambda: low.kernels.attention(shape, plan, scale, cap),
         "attention",
     )
-    arguments = [q[0], k[0], v[0], *arrays, *(offsets[name] for name in plan.scalars)]
+    read = [low.value(window_of(low.graph, x)[0]) for x in node.inputs[:3]]
+    arguments = [*read, *arrays, *(offsets[name] for name in plan.scalars)]
     low.put(node.output, low.call(kernel, arguments, [node.output.type])[0])
 
 

@@ -5,7 +5,7 @@ where they are. May import: attention_fit, lower, ir.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfgraph.backends.tvm.attention_fit import attention_misfit
 from tfgraph.backends.tvm.lower import Lowering, emitter, one_float
@@ -49,20 +49,18 @@ def _reads_windows(graph: Graph, user: Node, value: Value) -> bool:
 def rotary(low: Lowering, node: Node) -> None:
     """The generic kernel; x may be a window of a merged result."""
     x, *tables = node.inputs
-    if not _is_window(low.graph, x):
+    base, _, start = window_of(low.graph, x)
+    if base == x:
         low.emit_generic(node)
         return
-    source = low.graph.producer[x]
-    attrs: dict[str, Attr] = {**node.attrs, "start": int(source.attrs["start"])}  # type: ignore[arg-type]
-    low.emit_generic(replace(node, operands=(source.inputs[0], *tables), attrs=attrs))
+    attrs: dict[str, Attr] = {**node.attrs, "start": start}
+    low.emit_generic(replace(node, operands=(base, *tables), attrs=attrs))
 
 
-def place(low: Lowering, value: Value) -> tuple[Any, int, int]:
-    """Where a value's columns are: a variable, its width, the first column. For kernels that read
-    windows."""
-    if _is_window(low.graph, value):
-        node = low.graph.producer[value]
+def window_of(graph: Graph, value: Value) -> tuple[Value, int, int]:
+    """Where a value's columns are: the value that holds them, its width, the first column."""
+    if _is_window(graph, value):
+        node = graph.producer[value]
         base = node.inputs[0]
-        start = node.attrs["start"]
-        return low.value(base), int(base.type.shape[-1]), int(start)  # type: ignore[arg-type]
-    return low.value(value), int(value.type.shape[-1]), 0
+        return base, int(base.type.shape[-1]), int(node.attrs["start"])  # type: ignore[arg-type]
+    return value, int(value.type.shape[-1]), 0

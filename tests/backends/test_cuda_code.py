@@ -141,7 +141,7 @@ def attentions(dtype: str, arch: str) -> Functions:
     return found
 
 
-def check(functions: Functions, arch: str, dtype: str) -> None:
+def check(functions: Functions, arch: str) -> None:
     """Of each kernel the registers, the memory, where it multiplies and how it copies."""
     limit = parse_arch(arch).shared_bytes_per_block
     for code in machine_code(functions, parse_arch(arch)):
@@ -152,16 +152,18 @@ def check(functions: Functions, arch: str, dtype: str) -> None:
         assert warps * -(-usage.registers * WARP // 256) * 256 <= REGISTERS, kernel.name
         assert usage.shared >= kernel.static_shared_bytes
         assert usage.shared + kernel.dynamic_shared_bytes <= limit, kernel.name
-        assert code.on_tensor_cores == multiplies_there(kernel, dtype), kernel.name
+        assert code.on_tensor_cores == multiplies_there(kernel), kernel.name
         tiled = kernel.name.startswith("linear") and kernel.number > 0
         if tiled or (code.on_tensor_cores and kernel.name.startswith("attention")):
             assert code.copies_ahead == (arch != "sm_75"), kernel.name
 
 
-def multiplies_there(kernel: Kernel, dtype: str) -> bool:
+def multiplies_there(kernel: Kernel) -> bool:
     """Whether a kernel is to run on tensor cores: of 16-bit floats all products but those of up to
-    four rows, which are dot products, and all attention but the launch that puts parts together."""
-    if dtype == "float32" and "tf32" not in kernel.name:
+    four rows, which are dot products, and all attention but the launch that puts parts together.
+    Where a product's weight is an input, a graph of 16 bits has kernels of float32, too."""
+    types = {type_ for _, type_ in kernel.parameters}
+    if types.isdisjoint(("float16*", "bfloat16*")) and "tf32" not in kernel.name:
         return False
     return {
         "linear": kernel.number > 0,
@@ -189,7 +191,7 @@ def test_some_kernels(arch: str, dtype: str) -> None:
         "norm": rms_norm(("m",), 768, eps=1e-5, add=True, keep_sum=True, dtype=dtype),
         **attention(TIGHT, PLANS[-2], dtype, arch),
     }
-    check(functions, arch, dtype)
+    check(functions, arch)
 
 
 @pytest.mark.long
@@ -199,11 +201,11 @@ def test_some_kernels(arch: str, dtype: str) -> None:
 @pytest.mark.parametrize("kind", ["products", "others", "attention"])
 def test_all_kernels(arch: str, dtype: str, kind: str) -> None:
     if kind == "products":
-        check(products(dtype, arch), arch, dtype)
+        check(products(dtype, arch), arch)
     elif kind == "others":
-        check(others(dtype), arch, dtype)
+        check(others(dtype), arch)
     else:
-        check(attentions(dtype, arch), arch, dtype)
+        check(attentions(dtype, arch), arch)
 
 
 @pytest.mark.long
@@ -213,4 +215,4 @@ def test_two_masks_or_biases_where_registers_are_few(arch: str) -> None:
     functions: Functions = {}
     for pair in combinations(TERMS, 2):
         functions |= attention(TIGHT, pair, "float16", arch)
-    check(functions, arch, "float16")
+    check(functions, arch)

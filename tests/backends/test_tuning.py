@@ -1,4 +1,5 @@
-"""Schedules of GEMMs: they change no bit, the search goes by times alone, and files of them."""
+"""Schedules of GEMMs and of attention: they change no bit, the search goes by times alone, and
+files of them."""
 
 from __future__ import annotations
 
@@ -15,19 +16,33 @@ from helpers.kernels import compile_kernels
 import tfgraph
 from tfgraph.api.tune import tune
 from tfgraph.backends.base import Target
-from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight
-from tfgraph.backends.tvm.cpu.gemm_tile import tiles_of
-from tfgraph.backends.tvm.cpu.schedule import (
+from tfgraph.backends.tvm.attention_mask import Causal
+from tfgraph.backends.tvm.attention_plan import MaskPlan
+from tfgraph.backends.tvm.cpu.attention import attention
+from tfgraph.backends.tvm.cpu.database import (
     SHIPPED,
+    HeadShape,
     Measured,
-    Schedule,
+    WeightShape,
     known_schedules,
     read_schedules,
     write_schedules,
 )
-from tfgraph.backends.tvm.cpu.search import AHEAD, Times, gain, grains, is_faster, search
-from tfgraph.backends.tvm.cpu.tune import works
-from tfgraph.backends.tvm.kernels import LinearShape
+from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight
+from tfgraph.backends.tvm.cpu.gemm_tile import tiles_of
+from tfgraph.backends.tvm.cpu.schedule import AttentionSchedule, Schedule
+from tfgraph.backends.tvm.cpu.search import (
+    AHEAD,
+    Times,
+    attention_steps,
+    gain,
+    gemm_steps,
+    grains,
+    is_faster,
+    search,
+)
+from tfgraph.backends.tvm.cpu.works import AttentionWork, works
+from tfgraph.backends.tvm.kernels import AttentionShape, LinearShape
 from tfgraph.backends.tvm.target import cpu_machine
 from tfgraph.errors import MissingTool, TfgraphError
 from tfgraph.text import parse_graph
@@ -86,6 +101,35 @@ def test_no_schedule_changes_a_bit(machine: Any) -> None:
             assert np.array_equal(out, found[tried[0]]), (m, schedule)
 
 
+@pytest.mark.parametrize(
+    "machine", [HERE, pytest.param(AVX2, marks=pytest.mark.long)], ids=["here", "avx2"]
+)
+@pytest.mark.parametrize("causal", [False, True], ids=["plain", "causal"])
+def test_no_schedule_changes_a_bit_of_attention(machine: Any, causal: bool) -> None:
+    """All that a search tries, with tails of queries, keys, columns, and NaN in hidden values."""
+    vectors, shared = attention_steps(machine)
+    tried = [s for v in vectors(AttentionSchedule()) for s in shared(v)]
+    shape = AttentionShape(2, 1, 20, 24, 40, 20, 30, v_offset=3)
+    plan = MaskPlan((Causal(),)) if causal else MaskPlan()
+    names = {f"s{i}": s for i, s in enumerate(tried)}
+    program = compile_kernels(
+        {
+            name: attention(name, shape, plan, machine, scale=0.3, schedule=schedule)
+            for name, schedule in names.items()
+        },
+        threads=2,
+    )
+    rng = np.random.default_rng(0)
+    for s in (2, 16, 33, 150, 700):
+        q, k, v = (rng.standard_normal((3, s, n), dtype=np.float32) for n in (40, 20, 30))
+        if causal:
+            v[:, -1] = np.nan
+        first, *others = (program.call(name, [q, k, v])[0] for name in names)
+        assert np.isfinite(first[:, : s - causal]).all()
+        for schedule, out in zip(tried[1:], others, strict=True):
+            assert np.array_equal(out, first, equal_nan=True), (s, schedule)
+
+
 def measured(seconds: Mapping[Schedule, float], asked: list[list[Schedule]]) -> Any:
     """What measures: 9 times around those of a table, for 1 row and for 16."""
 
@@ -107,7 +151,7 @@ def test_a_search_finds_the_fastest_tile_then_the_distance(machine: Any) -> None
     best = replace(tile, ahead=128)
     default = Schedule(tiles_of(machine)[0])
     asked: list[list[Schedule]] = []
-    found = search(default, machine, measured({tile: 0.8, best: 0.7}, asked))
+    found = search(default, gemm_steps(machine), measured({tile: 0.8, best: 0.7}, asked))
     assert found.schedule == best
     assert found.speedup == pytest.approx(1 / 0.7, rel=0.02)
     assert found.tried == len({s for schedules in asked for s in schedules})
@@ -116,7 +160,7 @@ def test_a_search_finds_the_fastest_tile_then_the_distance(machine: Any) -> None
 
 
 def test_a_search_keeps_the_default_where_nothing_is_faster() -> None:
-    found = search(DEFAULT, HERE, measured({DEFAULT: 0.999}, []))
+    found = search(DEFAULT, gemm_steps(HERE), measured({DEFAULT: 0.999}, []))
     assert (found.schedule, found.speedup) == (DEFAULT, 1.0)
 
 
@@ -128,7 +172,7 @@ def test_a_search_asks_the_luckiest_once_more() -> None:
     def measure(schedules: Sequence[Schedule]) -> Any:
         return measured(table if len(schedules) > 2 else {}, [])(schedules)
 
-    assert search(DEFAULT, HERE, measure).schedule == DEFAULT
+    assert search(DEFAULT, gemm_steps(HERE), measure).schedule == DEFAULT
 
 
 def test_faster_is_beyond_the_noise() -> None:
@@ -150,13 +194,18 @@ def test_faster_is_beyond_the_noise() -> None:
 def test_a_database_is_what_was_written(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "schedules.json"
     assert read_schedules(path, HERE) == {}
-    first = {(8, 70): Measured(OTHER, 2), (768, 3072): Measured(DEFAULT, 2)}
+    heads = Measured(AttentionSchedule(3, 4, copied=True), 2)
+    first = {
+        WeightShape(8, 70): Measured(OTHER, 2),
+        WeightShape(768, 3072): Measured(DEFAULT, 2),
+        HeadShape(8, 70): heads,
+    }
     write_schedules(path, HERE, first)
     narrow = Measured(Schedule(tiles_of(AVX2)[1]), 4)
-    write_schedules(path, AVX2, {(8, 70): narrow})
-    write_schedules(path, HERE, {(8, 70): Measured(DEFAULT, 1)})
+    write_schedules(path, AVX2, {WeightShape(8, 70): narrow})
+    write_schedules(path, HERE, {WeightShape(8, 70): Measured(DEFAULT, 1)})
     assert read_schedules(path, HERE) == {**first, (8, 70): Measured(DEFAULT, 1)}
-    assert read_schedules(path, AVX2) == {(8, 70): narrow}
+    assert read_schedules(path, AVX2) == {WeightShape(8, 70): narrow}
     assert [entry.name for entry in path.parent.iterdir()] == [path.name]
 
 
@@ -167,7 +216,7 @@ def test_what_ships_is_a_database_and_the_users_comes_first(tmp_path: Path) -> N
         machine = cpu_machine(mcpu)
         shipped = known_schedules(machine)
         assert len(shipped) == len(cpus[mcpu])
-        shape, own = next(iter(shipped)), tmp_path / f"{mcpu}.json"
+        shape, own = WeightShape(768, 768), tmp_path / f"{mcpu}.json"
         other = Schedule(tiles_of(machine)[0], 24, 0)
         write_schedules(own, machine, {shape: Measured(other, 2)})
         assert known_schedules(machine, own) == {**shipped, shape: other}
@@ -175,6 +224,7 @@ def test_what_ships_is_a_database_and_the_users_comes_first(tmp_path: Path) -> N
 
 
 GOOD = {"columns": 48, "rows": 16, "ahead": 32, "threads": 2}
+HEADS = {"vectors": 2, "together": 8, "copied": 1, "threads": 2}
 
 
 @pytest.mark.parametrize(
@@ -185,13 +235,17 @@ GOOD = {"columns": 48, "rows": 16, "ahead": 32, "threads": 2}
         ("[]", "expected an object"),
         (json.dumps({"x86-64-v4": {"8 x 8": GOOD | {"columns": 5}}}), "8 x 48 and 6 x 64"),
         ('{"znver4": 3}', "expected an object, got 3"),
-        (json.dumps({"znver4": {"8 by 8": GOOD}}), "'768 x 3072', got '8 by 8'"),
+        (json.dumps({"znver4": {"8 by 8": GOOD}}), "'768 x 3072'.*, got '8 by 8'"),
         (json.dumps({"znver4": {"8 x 8": 3}}), "expected an object, got 3"),
         (json.dumps({"znver4": {"8 x 8": {"rows": 3}}}), "expected columns, rows, ahead, threads"),
         (json.dumps({"znver4": {"8 x 8": GOOD | {"columns": 0}}}), "columns: expected 1 to"),
         (json.dumps({"znver4": {"8 x 8": GOOD | {"rows": 0}}}), "rows: expected 1 to"),
         (json.dumps({"znver4": {"8 x 8": GOOD | {"ahead": 1.5}}}), "ahead: expected 0 to"),
         (json.dumps({"other": {"8 x 8": GOOD | {"threads": True}}}), "threads: expected 1 to"),
+        (json.dumps({"znver4": {"attention 8 x 8": GOOD}}), "expected vectors, together, copied"),
+        (json.dumps({"znver4": {"attention 8 x 8": HEADS | {"vectors": 4}}}), "vectors: expected"),
+        (json.dumps({"znver4": {"attention 8 x 8": HEADS | {"copied": True}}}), "copied: expected"),
+        (json.dumps({"znver4": {"attention  8 x 8": HEADS}}), "'attention 64 x 64', got"),
     ],
 )
 def test_a_file_that_is_no_database_is_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -227,10 +281,49 @@ def test_the_gemms_of_a_model() -> None:
     assert [str(w) for w in (first, second, third)] == ["8 x 70", "70 x 8 relu", "8 x 8 gate"]
 
 
+ATTENTION = """\
+graph heads(%x: f32[b,n,48] = normal(1), %y: f32[b,m,16] = normal(1)) {
+  symbol b: 1..8, example 2
+  symbol n: 1..40, example 20
+  symbol m: 1..4096, example 64
+  %q = slice(%x) {axis=2, start=0, stop=16} : f32[b,n,16]
+  %k = slice(%x) {axis=2, start=16, stop=32} : f32[b,n,16]
+  %v = slice(%x) {axis=2, start=32, stop=48} : f32[b,n,16]
+  %a = attention(%q, %k, %v, causal()) {heads=2, kv_heads=2, scale=1}
+  %c = attention(%a, %y, %y) {heads=2, kv_heads=2, scale=1}
+  %d = attention(%c, %y, %y) {heads=4, kv_heads=4, scale=1}
+  return d=%d
+}
+"""
+
+
+def test_the_attention_of_a_model() -> None:
+    """One for each width of heads, at the example and at the longest sizes up to a limit; windows
+    as they are read, and a causal mask."""
+    wide, narrow = works([parse_graph(ATTENTION)])
+    assert isinstance(wide, AttentionWork)
+    assert isinstance(narrow, AttentionWork)
+    assert wide.shape == AttentionShape(2, 2, 8, 8, 48, 48, 48, 0, 16, 32)
+    assert (wide.causal, wide.keys) == (True, {20: 20, 40: 40})
+    assert wide.flops == 2 * 2 * (20 * 20 + 20 * 64) * 2 * 16
+    assert (narrow.causal, narrow.keys) == (False, {20: 64, 40: 1024})
+    assert [str(wide), str(narrow)] == ["attention 8 x 8 causal", "attention 4 x 4"]
+    assert wide.weight_bytes == narrow.weight_bytes == 0
+
+
+def test_attention_by_another_schedule(tmp_path: Path) -> None:
+    other = AttentionSchedule(1, 4, copied=True)
+    own, graph = tmp_path / "own.json", parse_graph(ATTENTION)
+    write_schedules(own, HERE, {HeadShape(8, 8): Measured(other, 2)})
+    tfgraph.build(graph, Target("cpu", schedules=own), tmp_path / "tuned", prove=False)
+    manifest = json.loads((tmp_path / "tuned" / "manifest.json").read_text())
+    assert set(manifest["schedules"].values()) == {str(other), str(AttentionSchedule())}
+
+
 def test_an_artifact_by_another_schedule(tmp_path: Path) -> None:
     """It computes the same bits, says by which schedules, and is the same for the same file."""
     own = tmp_path / "own.json"
-    write_schedules(own, HERE, {(8, 70): Measured(OTHER, 2)})
+    write_schedules(own, HERE, {WeightShape(8, 70): Measured(OTHER, 2)})
     graph = parse_graph(MODEL)
     x = np.random.default_rng(0).standard_normal((20, 8), dtype=np.float32)
     sha256: list[str] = []

@@ -20,13 +20,10 @@ from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cpu import emit
 from tfgraph.backends.tvm.cpu.attention_mask import Lanes, Masks
 from tfgraph.backends.tvm.cpu.attention_one import OneQuery, Problem
-from tfgraph.backends.tvm.cpu.attention_tile import (
-    TOGETHER,
-    AttentionTile,
-    tile_queries,
-)
+from tfgraph.backends.tvm.cpu.attention_tile import AttentionTile, CopiedRows
 from tfgraph.backends.tvm.cpu.emit import hold, i64, loop, splat
 from tfgraph.backends.tvm.cpu.rows import Part
+from tfgraph.backends.tvm.cpu.schedule import SCHEDULE, AttentionSchedule
 from tfgraph.backends.tvm.cpu.vector_math import tanh
 from tfgraph.backends.tvm.kernels import AttentionShape
 from tfgraph.backends.tvm.target import CpuMachine
@@ -45,6 +42,7 @@ def attention(
     *,
     scale: float,
     softcap: float | None = None,
+    schedule: AttentionSchedule | None = None,
 ) -> Any:
     """A PrimFunc `name` for float32 attention; batch, s and t are symbolic.
 
@@ -55,8 +53,10 @@ def attention(
     a query that may attend to nothing gives zeros. A query's result has the same bits whatever the
     batch, s, its place among the queries and the number of threads: alone as in a long prompt.
     """
+    schedule = schedule or AttentionSchedule()
     with emit.function(name) as builder:
-        _Kernel(shape, plan, machine, scale, softcap).emit()
+        T.func_attr({SCHEDULE: str(schedule)})
+        _Kernel(shape, plan, machine, scale, softcap, schedule).emit()
     return builder.get()
 
 
@@ -70,8 +70,10 @@ class _Kernel:
         machine: CpuMachine,
         scale: float,
         softcap: float | None,
+        schedule: AttentionSchedule,
     ) -> None:
-        self.shape, self.plan, self.machine = shape, plan, machine
+        self.shape, self.plan, self.machine, self.schedule = shape, plan, machine, schedule
+        self.lanes, self.block = machine.lanes, schedule.vectors * machine.lanes
         # A weight is base^score. Base 2 is the cheapest, but a bias may be as low as floats go, and
         # would overflow times log2(e).
         self.base = math.e if plan.biases else 2.0
@@ -117,10 +119,10 @@ class _Kernel:
 
     def _many_queries(self, batch: Expr) -> None:
         """One task for a few blocks of queries of a head."""
-        shape, self.lanes, self.block = self.shape, self.machine.lanes, tile_queries(self.machine)
+        shape = self.shape
         blocks = hold(T.ceildiv(self.s, i64(self.block)))
         share = T.floordiv(batch * shape.heads * blocks, i64(_TASKS))
-        together = hold(T.max(i64(1), T.min(share, i64(TOGETHER))))
+        together = hold(T.max(i64(1), T.min(share, i64(self.schedule.together))))
         runs = hold(T.ceildiv(blocks, together))
         with T.parallel(i64(0), batch * shape.heads * runs) as task:
             row = hold(T.floordiv(task, runs))
@@ -134,8 +136,9 @@ class _Kernel:
         """All keys for some blocks of queries."""
         width, value_width = self.shape.width, self.shape.value_width
         masked = bool(self.masks.by_pair)
-        tile = AttentionTile(self.machine, width, value_width, self.base, masked)
+        tile = AttentionTile(self.machine, width, value_width, self.base, masked, self.schedule)
         self.tile = tile
+        self.values = CopiedRows(self.machine, value_width) if self.schedule.copied else None
         start = hold(first * self.block)
         with self._each_block(start, blocks):
             self._load_queries()
@@ -179,6 +182,10 @@ class _Kernel:
 
     def _keys(self, first: Expr, count: Expr, start: Expr, blocks: Expr) -> None:
         """One tile of keys, positions first .. first + count - 1 of the walk, for each block."""
+        if self.values is not None:
+            with loop(count) as j:
+                row = hold(self._key(first + j))
+                self.values.put(j, self.v, self.batch, row, self._first_value)
         with self._each_block(start, blocks):
             self._block(first, count)
 
@@ -243,13 +250,20 @@ class _Kernel:
         )
 
     def _add_values(self, first: Expr, count: Expr, *, select: bool) -> None:
-        start = self.shape.v_offset + self.kv_head * self.shape.value_width
+        if self.values is not None:
+            self.tile.add_values(count, lambda j: j, self.values.element, select=select)
+            return
         self.tile.add_values(
             count,
             lambda j: self._key(first + j),
-            lambda row, c: self.v[self.batch, row, start + c],
+            lambda row, c: self.v[self.batch, row, self._first_value + c],
             select=select,
         )
+
+    @property
+    def _first_value(self) -> Expr:
+        """The first column of this head."""
+        return self.shape.v_offset + self.kv_head * self.shape.value_width
 
     def _load_queries(self) -> None:
         """queries[c, i] = q[query of i, c] * factor; past the end the last row is repeated."""

@@ -25,16 +25,14 @@ from tvm import tirx
 from tvm.tirx.script import builder as T
 
 from tfgraph.backends.tvm.cpu.emit import hold, load, loop, splat, store, workspace
+from tfgraph.backends.tvm.cpu.rows import Part
+from tfgraph.backends.tvm.cpu.schedule import AttentionSchedule
 from tfgraph.backends.tvm.cpu.vector_math import ACCURACY, constant, exp2_nonpositive, fma
 from tfgraph.backends.tvm.target import CpuMachine
 
 Expr = Any
 Element = Callable[[Expr, Expr], Expr]
 """(row, column) -> a scalar of the key or value array of this head."""
-
-TOGETHER = 8
-"""The most blocks of queries that go through a tile of keys and values one after another: these are
-then in the second-level cache, where rows that lie a power of two apart push each other out."""
 
 LOWEST = -3.4028234663852886e38
 """No finite score is below it."""
@@ -43,18 +41,13 @@ MASKED_BITS = -0x80000000
 """Those of -0.0, the weight of a masked pair: it adds nothing, yet can be told."""
 
 
-def tile_queries(machine: CpuMachine) -> int:
-    """Queries of a tile: two vectors, which compute most per load."""
-    return 2 * machine.lanes
-
-
 def tile_keys(machine: CpuMachine) -> int:
     """Keys of a tile, the same for every block: it decides the order of the sums."""
     return _group(machine) * 8
 
 
 def _group(machine: CpuMachine) -> int:
-    """Rows of sums held in registers, beside two vectors and one broadcast."""
+    """Rows of sums held in registers, beside the vectors and one broadcast."""
     return 8 if machine.registers >= 32 else 6
 
 
@@ -70,6 +63,26 @@ def power(base: float, x: Expr) -> Expr:
     return exp2_nonpositive(x if base == 2 else x * constant(x, math.log2(base)))
 
 
+class CopiedRows:
+    """The rows of a tile's values, side by side: each begins with a vector."""
+
+    def __init__(self, machine: CpuMachine, width: int) -> None:
+        self._lanes, self._width = machine.lanes, width
+        self._pitch = -(-width // machine.lanes) * machine.lanes
+        self._rows = workspace(tile_keys(machine) * self._pitch, "copied")
+
+    def put(self, j: Expr, array: Any, *row: Expr) -> None:
+        """Row j: the columns of `array` from the last of `row` on."""
+        *before, start = row
+        for at in range(0, self._width, self._lanes):
+            part = Part(hold(start + at), min(self._lanes, self._width - at), self._lanes)
+            store(self._rows, j * self._pitch + at, part.load(array, *before))
+
+    def element(self, j: Expr, column: Expr) -> Expr:
+        """An `Element`."""
+        return self._rows[j * self._pitch + column]
+
+
 class AttentionTile:
     """The buffers of one task, allocated where it is constructed, and the steps on them: for the
     block of queries number `turn` of those that the task has."""
@@ -81,20 +94,22 @@ class AttentionTile:
         value_width: int,
         base: float,
         masked: bool,
+        schedule: AttentionSchedule,
     ) -> None:
         """`base`: the weight of a score is base^score, over the sum of those. `masked`: scores may
         be -inf, and their weights have to be told from others that are 0."""
         self.base, self.masked = base, masked
-        self.lanes, self.block = machine.lanes, tile_queries(machine)
+        self.lanes, self.block = machine.lanes, schedule.vectors * machine.lanes
         self.width, self.value_width = width, value_width
         self.group, self.keys = _group(machine), tile_keys(machine)
         self.turn: Expr = T.int64(0)
-        self.queries = workspace(TOGETHER * width * self.block, "queries")
+        together = schedule.together  # blocks, each with a part of its own
+        self.queries = workspace(together * width * self.block, "queries")
         self.scores = workspace(self.keys * self.block, "scores")
-        self.output = workspace(TOGETHER * value_width * self.block, "output")
-        self.high = workspace(TOGETHER * self.block, "high")
+        self.output = workspace(together * value_width * self.block, "output")
+        self.high = workspace(together * self.block, "high")
         self.next_high = workspace(self.block, "next_high")
-        self.total = workspace(TOGETHER * self.block, "total")
+        self.total = workspace(together * self.block, "total")
         self.shrink = workspace(self.block, "shrink")
         self.sums = [workspace(self.block, "sums") for _ in range(self.group)]
         self.starts = range(0, self.block, self.lanes)

@@ -26,11 +26,13 @@ from tfgraph.backends.tvm.build import Program
 
 # Registers its emitter.
 from tfgraph.backends.tvm.cpu import embedding as _embedding  # noqa: F401 # pyright: ignore[reportUnusedImport]
+from tfgraph.backends.tvm.cpu.database import known_schedules
 from tfgraph.backends.tvm.cpu.kernels import CpuKernels
 from tfgraph.backends.tvm.cpu.rounding import rounding
-from tfgraph.backends.tvm.cpu.schedule import SCHEDULE, known_schedules
+from tfgraph.backends.tvm.cpu.schedule import SCHEDULE
 from tfgraph.backends.tvm.cpu.source import kernel_sources
-from tfgraph.backends.tvm.cpu.tune import tune, works
+from tfgraph.backends.tvm.cpu.tune import tune
+from tfgraph.backends.tvm.cpu.works import works
 from tfgraph.backends.tvm.emitters import lower
 from tfgraph.backends.tvm.link import find_compiler, link_shared
 from tfgraph.backends.tvm.lower import resolve
@@ -103,7 +105,7 @@ class CpuBackend(CompilingBackend):
         seconds: float,
         heard: Callable[[Tuned], None],
     ) -> Tuning:
-        """Choose the schedules of the GEMMs."""
+        """Choose the schedules of GEMMs and of attention."""
         if target.schedules is None:
             raise TfgraphError(
                 "tuning needs a file to keep what it finds: there is no cache",

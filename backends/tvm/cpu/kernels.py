@@ -10,11 +10,12 @@ from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cpu.append import append
 from tfgraph.backends.tvm.cpu.attention import attention, compact_keys
 from tfgraph.backends.tvm.cpu.attention_mask import KeyList
+from tfgraph.backends.tvm.cpu.database import AnySchedule, HeadShape, Key, WeightShape
 from tfgraph.backends.tvm.cpu.gemm import gemm, pack_weight, packed_shape
 from tfgraph.backends.tvm.cpu.gemm_tile import tile_for
 from tfgraph.backends.tvm.cpu.matmul import matmul
 from tfgraph.backends.tvm.cpu.norm import norm
-from tfgraph.backends.tvm.cpu.schedule import Schedule, default_schedule
+from tfgraph.backends.tvm.cpu.schedule import AttentionSchedule, Schedule, default_schedule
 from tfgraph.backends.tvm.cpu.softmax import softmax
 from tfgraph.backends.tvm.generic import NOTHING, Inner, cpu_kernel
 from tfgraph.backends.tvm.kernels import (
@@ -31,13 +32,13 @@ from tfgraph.ir import Node, tensor
 
 
 class CpuKernels(Kernels):
-    """Kernels for one CPU. GEMMs run by the schedule that is known for a weight's shape (k, n):
-    whatever follows the product, since all that read a weight read it in one layout."""
+    """Kernels for one CPU, by the schedules that are known: of GEMMs for a weight's shape, whatever
+    follows the product, since all that read a weight read it in one layout."""
 
     target = "cpu"
 
     def __init__(
-        self, machine: CpuMachine, schedules: Mapping[tuple[int, int], Schedule] | None = None
+        self, machine: CpuMachine, schedules: Mapping[Key, AnySchedule] | None = None
     ) -> None:
         self.machine, self._schedules = machine, schedules or {}
 
@@ -81,7 +82,16 @@ class CpuKernels(Kernels):
         self, shape: AttentionShape, plan: MaskPlan, scale: float, softcap: float | None
     ) -> PrimFunc:
         """Flash attention."""
-        return attention("attention", shape, plan, self.machine, scale=scale, softcap=softcap)
+        known = self._schedules.get(HeadShape(shape.width, shape.value_width))
+        return attention(
+            "attention",
+            shape,
+            plan,
+            self.machine,
+            scale=scale,
+            softcap=softcap,
+            schedule=known if isinstance(known, AttentionSchedule) else AttentionSchedule(),
+        )
 
     def append(self, name: str, shape: AppendShape) -> PrimFunc:
         """A row at a time, dealt to all threads where there are many."""
@@ -102,4 +112,5 @@ class CpuKernels(Kernels):
         return KeyList(), found
 
     def _schedule(self, k: int, n: int) -> Schedule:
-        return self._schedules.get((k, n)) or default_schedule(self.machine, n)
+        known = self._schedules.get(WeightShape(k, n))
+        return known if isinstance(known, Schedule) else default_schedule(self.machine, n)
