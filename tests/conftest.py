@@ -25,7 +25,7 @@ from tfgraph.passes import PASSES, RulePass
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-os.environ["TFGRAPH_CACHE"] = ""  # what a test compiles, it compiles
+os.environ["TFGRAPH_CACHE"] = ""  # no test finds what another run of the tests has left
 gc.set_threshold(10_000)  # at 700, a quarter of the time in which tests are collected
 GOLDEN_DIR = Path(__file__).parent / "golden"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.artifacts import contents
 from helpers.tolerance import assert_close
 
 import tfgraph
@@ -20,6 +21,9 @@ from tfgraph.api import VerificationFailed
 from tfgraph.api.remembered import remembered
 from tfgraph.api.verify import Verification
 from tfgraph.api.verifying import Verifying
+from tfgraph.backends import Target
+from tfgraph.backends.tvm import build
+from tfgraph.backends.tvm.cpu.backend import CpuBackend
 from tfgraph.cache import Cache, default_cache, default_folder, refusal, using
 from tfgraph.ir import Graph
 from tfgraph.passes import proof
@@ -52,11 +56,22 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, str]
     return folder / "cache", artifact, report.sha256
 
 
+@pytest.fixture(autouse=True)
+def _nothing_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process of its own, which remembers no kernel."""
+    monkeypatch.setattr(build, "_kept", {})
+
+
 def found(folder: Path, graph: Graph, output: Path, **options: object) -> tuple[Cache, str, bool]:
     cache = Cache(folder)
     report = tfgraph.build(graph, "cpu", output, cache=cache, **options)  # type: ignore[arg-type]
     assert report.verification.ok
     return cache, report.sha256, report.verification.remembered
+
+
+def kernels(artifact: Path) -> int:
+    """The object files but the last, which holds what the virtual machine runs."""
+    return len(list((artifact / "kernels").glob("*.o"))) - 1
 
 
 def test_the_same_model_gives_the_same_bytes_and_runs_nothing_again(
@@ -67,7 +82,8 @@ def test_the_same_model_gives_the_same_bytes_and_runs_nothing_again(
     cache, again, remembered = found(folder, model(1), tmp_path / "again.tfgraph")
     assert again == sha256
     assert remembered
-    assert cache.found["kernels"] == cache.found["verifications"] == 1
+    assert cache.found["kernels"] == kernels(artifact)
+    assert cache.found["verifications"] == 1
     for name in json.loads((artifact / "manifest.json").read_text())["files"]:
         assert (tmp_path / "again.tfgraph" / name).read_bytes() == (artifact / name).read_bytes()
 
@@ -81,10 +97,55 @@ def test_other_weights_or_layers_take_the_kernels_and_are_verified(
         cache, sha256, remembered = found(compiled[0], graph, tmp_path / f"{i}", **options)
         assert sha256 != compiled[2]
         assert not remembered
-        assert cache.found["kernels"] == 1
+        assert cache.found["kernels"] == kernels(compiled[1])
     x = np.ones((1, 3, 8), np.float32)
     expected = tfgraph.compile(model(2), "numpy")(x0=x)["x2"]
     assert_close(tfgraph.load(tmp_path / "1")(x0=x)["x2"], expected, length=8)
+
+
+def test_a_kernel_that_another_model_has_too_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process, with no cache on disk; and its bytes are those that it has alone."""
+    text = "graph g(%x: f32[n,8]) {{\n  symbol n: 1..9, example 3\n  %y = softmax(%x)\n{}\n}}\n"
+    first = parse_graph(text.format("  return %y"))
+    second = parse_graph(text.format("  %z = tanh(%y)\n  %w = sqrt(%z)\n  return %w"))
+    compile_one, made = build.Program._compiled, list[str]()
+
+    def compiled(self: build.Program, name: str, function: object) -> bytes:
+        made.append(name)
+        return compile_one(self, name, function)
+
+    monkeypatch.setattr(build.Program, "_compiled", compiled)
+    for i, graph in enumerate((first, second, first)):
+        tfgraph.build(graph, "cpu", tmp_path / f"{i}", check=False, prove=False)
+    assert made.count("softmax") == made.count("sqrt") == 1
+    build._kept.clear()
+    made.clear()
+    tfgraph.build(second, "cpu", tmp_path / "alone", check=False, prove=False)
+    assert "softmax" in made
+    assert contents(tmp_path / "alone") == contents(tmp_path / "1")
+    assert contents(tmp_path / "0") == contents(tmp_path / "2")
+
+
+def test_a_kernel_is_that_of_its_machine() -> None:
+    graph = parse_graph("graph g(%x: f32[8]) {\n  %y = tanh(%x)\n  return %y\n}\n")
+
+    def objects(mcpu: str) -> dict[str, bytes]:
+        made = CpuBackend().build(graph, {}, Target("cpu", mcpu=mcpu)).make_files()
+        return {name: data for name, data in made.items() if name.endswith(".o")}
+
+    found = [objects(mcpu) for mcpu in ("x86-64-v3", "x86-64-v4")]
+    build._kept.clear()
+    assert found[1] == objects("x86-64-v4") != found[0]
+
+
+def test_no_more_kernels_are_kept_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_MOST_KEPT", 2)
+    for op in ("tanh", "sqrt", "exp", "log"):
+        text = f"graph g(%x: f32[8]) {{\n  %y = {op}(%x)\n  return %y\n}}\n"
+        CpuBackend().build(parse_graph(text), {}, Target("cpu")).make_files()
+        assert 1 <= len(build._kept) <= 2
 
 
 def test_a_failure_is_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,7 @@ class Cache:
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
         self.folder, self.limit = folder, limit
         self.found = Counter[str]()
+        self._unchecked = limit  # bytes written since all entries were counted; too many at first
 
     def get(self, kind: str, *key: str | bytes) -> bytes | None:
         """The entry of that key, whole, or None."""
@@ -75,7 +76,10 @@ class Cache:
                 part.rename(path)
             finally:
                 part.unlink(missing_ok=True)
-            self._shrink()
+            self._unchecked += len(data)
+            if self._unchecked > self.limit // 64:  # which takes a while where there are many
+                self._shrink()
+                self._unchecked = 0
 
     def size(self) -> tuple[int, int]:
         """How many entries there are, and their bytes."""

@@ -1,13 +1,14 @@
 """From a Relax module of our own kernels to object files, in memory, with no compiler or linker.
 
 `Program` runs the Relax passes that plan memory and lower `call_tir`, then TVM's lowering and LLVM,
-and keeps the object files that TVM would hand to a linker. `tfgraph.runtime.jit` loads those
-bytes as they are. The same module gives the same bytes in every process.
-May import: tvm, storage, cache, errors.
+and keeps the object files that TVM would hand to a linker: one a kernel, since models have many
+kernels in common, and LLVM takes most of the time. `tfgraph.runtime.jit` loads those bytes as they
+are. The same module gives the same bytes in every process. May import: tvm, storage, cache, errors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from contextlib import ExitStack
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _KERNEL_PIPELINE = "tfgraph-cpu"
 _KIND = "kernels"  # in the cache
+_MOST_KEPT = 1000  # kernels, of some ten kilobytes each
+_kept: dict[bytes, bytes] = {}
+"""The object files of kernels that this process has compiled, by the hash of what made them."""
 _vm: Any = vm_build  # the parts of `relax.build`
 
 
@@ -60,19 +64,42 @@ class Program:
         self._constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
 
     def objects(self) -> list[bytes]:
-        """The object files to load; in any thread, while others have the interpreter."""
+        """The object files to load, those of the kernels first; in any thread, while others have
+        the interpreter."""
+        found = () if self._kernels is None else self._kernels.functions_items()
+        kernels = {str(variable.name_hint): function for variable, function in found}
+        objects = [self._kernel(name, kernels[name]) for name in sorted(kernels)]
+        # What the virtual machine runs is quickly made, and changes with the number of layers.
+        return [*objects, *object_files(self._linked(_no_kernels()))[1:]]
+
+    def _kernel(self, name: str, function: Any) -> bytes:
+        """The object file of a kernel, which this process or the cache may know."""
+        target, checks = str(self._machine.target), str(self._checks)
+        made_of = name, tvm.ir.save_json(function), target, checks
+        digest = hashlib.sha256("\0".join(made_of).encode()).digest()
+        if (known := _kept.get(digest)) is not None:
+            return known
         cache = active()
-        if cache is None:
-            return object_files(self.executable())
-        # What the virtual machine runs is quickly made, and changes with the number of layers; what
-        # takes LLVM's time are the kernels, which then are the same.
-        key = tvm.ir.save_json(self._kernels), str(self._machine.target), str(self._checks)
-        known = cache.get(_KIND, *key)
-        if known is not None:
-            return [known, *object_files(self._linked(_no_kernels()))[1:]]
-        objects = object_files(self.executable())
-        cache.put(_KIND, objects[0], *key)
-        return objects
+        if cache is not None and (found := cache.get(_KIND, *made_of)) is not None:
+            return found
+        data = self._compiled(name, function)
+        if len(_kept) >= _MOST_KEPT:
+            _kept.clear()
+        _kept[digest] = data
+        if cache is not None:
+            cache.put(_KIND, data, *made_of)
+        return data
+
+    def _compiled(self, name: str, function: Any) -> bytes:
+        """The kernel's machine code. LLVM ends the process where it cannot write a file: so its
+        file is memory."""
+        module = tvm.IRModule({name: function})
+        with self._context():
+            built = tirx.build(module, target=self._machine.target, pipeline=_KERNEL_PIPELINE)
+        memory = os.memfd_create("kernel.o")
+        with os.fdopen(memory, "rb") as file:
+            built.write_to_file(f"/proc/self/fd/{memory}", "o")
+            return file.read()
 
     def executable(self) -> Any:
         """TVM's, in which the machine code has not been written down yet."""
@@ -122,7 +149,7 @@ def object_files(executable: Any) -> list[bytes]:
     keep.output_format = "so"  # type: ignore[attr-defined]
     with tempfile.TemporaryDirectory(prefix="tfgraph-") as folder, ExitStack() as stack:
         for name in ("lib0.o", "devc.o"):
-            memory = os.memfd_create(name)
+            memory = os.memfd_create("kernel.o")
             stack.callback(os.close, memory)
             os.symlink(f"/proc/self/fd/{memory}", Path(folder) / name)
         executable.export_library("unused.so", fcompile=keep, workspace_dir=folder)
@@ -209,7 +236,6 @@ def _kernel_pipeline() -> tuple[Any, Any, Any]:
             tirx.transform.StmtSimplify(),
             s_tir.transform.RewriteUnsafeSelect(),
             tirx.transform.VerifyMemory(),
-            tirx.transform.AnnotateEntryFunc(),
             tirx.transform.SplitHostDevice(),
             tirx.transform.MakePackedAPI(),
             tirx.transform.BF16StorageLegalize(),

@@ -156,7 +156,7 @@ def test_what_is_no_damage(artifact: Path, tmp_path: Path) -> None:
     for name in contents(artifact):
         (linked / name).symlink_to(artifact / name)
     more = Path(shutil.copytree(artifact, tmp_path / "more.tfgraph"))
-    (more / layout.KERNELS / "2.o").write_bytes(b"not code")
+    (more / layout.KERNELS / "extra.o").write_bytes(b"not code")
     (more / ".DS_Store").write_text("")
     os.mkfifo(more / "pipe")
     os.utime(more / layout.GRAPH, (0, 0))

@@ -82,7 +82,7 @@ def test_what_it_prints(tfgraph: Callable[..., Any]) -> None:
         "  n=300\n"
         "  output  observed     bound\n"
         "  z       ERROR  ERROR  ok\n"
-        "wrote   tiny.cpu.tfgraph, 10 files, SIZE\n"
+        "wrote   tiny.cpu.tfgraph, 12 files, SIZE\n"
         "        sha256 HASH\n"
     )
     assert result.err == ""
