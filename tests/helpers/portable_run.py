@@ -234,16 +234,28 @@ inline float pow(float x, float y) { return std::pow(x, y); }
 """
 
 
+_METAL_OPTIONS = ("-std=c++17", "-fPIC", "-Wno-attributes")
+
+
+@cache
+def _metal_stdlib() -> tempfile.TemporaryDirectory[str]:
+    """A folder with that header, compiled once: reading <cmath> takes longer than any kernel."""
+    folder = tempfile.TemporaryDirectory()
+    (Path(folder.name) / "metal_stdlib").write_text(_METAL)
+    command = [require_host_compiler(), *_METAL_OPTIONS, "-x", "c++-header", "metal_stdlib"]
+    subprocess.run([*command, "-o", "metal_stdlib.gch"], cwd=folder.name, check=True)
+    return folder
+
+
 class MetalRun(PlanRun):
     """As the C++ that Metal is derived from, by the host's compiler: one thread after another."""
 
     def build(self, source: str) -> None:
-        compiler = require_host_compiler()
+        compiler, header = require_host_compiler(), _metal_stdlib().name
         text = source + "".join(map(_loop, self.plan["kernels"]))
         with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "metal_stdlib").write_text(_METAL)
             (Path(folder) / "kernels.cpp").write_text(text)
-            command = [compiler, "-std=c++17", "-fPIC", "-shared", "-Wno-attributes", "-I."]
+            command = [compiler, *_METAL_OPTIONS, "-shared", f"-I{header}"]
             subprocess.run([*command, "kernels.cpp", "-o", "kernels.so"], cwd=folder, check=True)
             self.library = ctypes.CDLL(str(Path(folder) / "kernels.so"))
 
