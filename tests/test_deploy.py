@@ -201,11 +201,11 @@ def test_the_check_of_hashes_without_python(artifact: Path, tmp_path: Path) -> N
     line = ["bash", "-c", f"set -o pipefail; {blocks('sh')[1]}"]
     whole = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     assert (whole.returncode, whole.stdout) == (0, "")
-    with (folder / "kernels" / "0.o").open("ab") as file:
+    with (folder / "kernels" / "main.o").open("ab") as file:
         file.write(b"\0")
     damaged = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
     assert damaged.returncode == 1
-    assert damaged.stdout.startswith("kernels/0.o: FAILED")
+    assert damaged.stdout.startswith("kernels/main.o: FAILED")
 
 
 def size(path: Path) -> float:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _KERNEL_PIPELINE = "tfgraph-cpu"
 _KIND = "kernels"  # in the cache
+_MAIN = "main"
 _MOST_KEPT = 1000  # kernels, of some ten kilobytes each
 _kept: dict[bytes, bytes] = {}
 """The object files of kernels that this process has compiled, by the hash of what made them."""
@@ -36,7 +37,7 @@ _vm: Any = vm_build  # the parts of `relax.build`
 
 def build_objects(mod: Any, machine: CpuMachine, *, checks: bool = False) -> list[bytes]:
     """The object files of a module, see `Program`."""
-    return Program(mod, machine, checks=checks).objects()
+    return [*Program(mod, machine, checks=checks).objects().values()]
 
 
 def compile_module(mod: Any, machine: CpuMachine, *, checks: bool = False) -> Any:
@@ -63,14 +64,15 @@ class Program:
         self._kernels: Any = _vm._filter_tir(_vm._vmcodegen(self._builder, lowered))
         self._constants = dict((lowered.attrs or {}).get("const_name_to_constant", {}))
 
-    def objects(self) -> list[bytes]:
-        """The object files to load, those of the kernels first; in any thread, while others have
-        the interpreter."""
+    def objects(self) -> dict[str, bytes]:
+        """The object files to load: of each kernel by its name, and `main`, which calls them. In
+        any thread, while others have the interpreter."""
         found = () if self._kernels is None else self._kernels.functions_items()
         kernels = {str(variable.name_hint): function for variable, function in found}
-        objects = [self._kernel(name, kernels[name]) for name in sorted(kernels)]
+        objects = {name: self._kernel(name, kernels[name]) for name in sorted(kernels)}
         # What the virtual machine runs is quickly made, and changes with the number of layers.
-        return [*objects, *object_files(self._linked(_no_kernels()))[1:]]
+        (objects[_MAIN],) = object_files(self._linked(_no_kernels()))[1:]
+        return objects
 
     def _kernel(self, name: str, function: Any) -> bytes:
         """The object file of a kernel, which this process or the cache may know."""

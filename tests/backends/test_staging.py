@@ -181,7 +181,7 @@ def test_only_what_was_left_behind_is_removed(tmp_path: Path, built: Built) -> N
     ]
     for name in [".out.tfgraph.0123abcd.partial", *kept]:
         (tmp_path / name / "kernels").mkdir(parents=True)
-        (tmp_path / name / "kernels" / "0.o").write_bytes(b"x")
+        (tmp_path / name / "kernels" / "main.o").write_bytes(b"x")
     (tmp_path / ".out.tfgraph.00000001.partial").write_text("a file")
     (tmp_path / ".out.tfgraph.00000002.partial").symlink_to(tmp_path / ".x.partial")
     with Staging(tmp_path / "out.tfgraph") as at_work:
@@ -190,7 +190,7 @@ def test_only_what_was_left_behind_is_removed(tmp_path: Path, built: Built) -> N
         assert (at_work.folder / "file").read_text() == "x"
     kept += [".out.tfgraph.00000001.partial", ".out.tfgraph.00000002.partial"]
     assert sorted(others(tmp_path)) == sorted(kept)
-    assert (tmp_path / ".x.partial" / "kernels" / "0.o").exists()
+    assert (tmp_path / ".x.partial" / "kernels" / "main.o").exists()
 
 
 def test_names_with_the_letters_of_patterns(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class CpuBackend(CompilingBackend):
 
         def make_files() -> dict[str, bytes]:
             objects = program.objects()
-            shared = {layout.SHARED: link_shared(objects, compiler)} if compiler else {}
+            shared = {layout.SHARED: link_shared([*objects.values()], compiler)} if compiler else {}
             return _named(objects) | shared
 
         built = _built(lowered, machine, program, make_files)
@@ -138,8 +138,8 @@ def _schedules(lowered: Lowered) -> dict[str, str]:
     return {name: str(text) for name, text in sorted(found.items()) if text is not None}
 
 
-def _named(objects: Sequence[bytes]) -> dict[str, bytes]:
-    return {f"{layout.KERNELS}/{i}.o": data for i, data in enumerate(objects)}
+def _named(objects: Mapping[str, bytes]) -> dict[str, bytes]:
+    return {f"{layout.KERNELS}/{name}.o": data for name, data in objects.items()}
 
 
 def _built(

@@ -13,6 +13,7 @@ from typing import Any
 
 from tvm import tirx
 
+from tfgraph.backends.tvm.attention_mask import Prefix
 from tfgraph.backends.tvm.attention_plan import MaskPlan
 from tfgraph.backends.tvm.cuda import decode_attention
 from tfgraph.backends.tvm.cuda.attention_mask import Masks
@@ -49,6 +50,8 @@ WIDE = (
 for."""
 MOST_TERMS = 2
 """Masks and biases that leave registers enough for `MEDIUM`."""
+KEEPS_MUCH = Prefix
+"""A mask that keeps more in registers than others: beside another, tiles of 32 keys are taken."""
 COPIES_ASIDE = 96 * 1024
 """Blocks have so much shared memory where copies to it do not pass through registers, which are
 then lacking for `MEDIUM`: on all architectures but sm_75."""
@@ -133,8 +136,9 @@ def _tile(shape: AttentionShape, plan: MaskPlan, shared_bytes: int) -> Tile:
         )
     if widest <= NARROW[0]:
         return NARROW[1]
+    tight = len(plan.terms) > 1 and any(isinstance(term, KEEPS_MUCH) for term in plan.terms)
     simple = len(plan.terms) <= MOST_TERMS and shared_bytes >= COPIES_ASIDE
-    if widest <= MEDIUM[0] and simple:
+    if widest <= MEDIUM[0] and simple and not tight:
         return MEDIUM[1]
-    tiles = next(tiles for most, tiles in WIDE if widest <= most)
+    tiles = WIDE[-1][1] if tight else next(tiles for most, tiles in WIDE if widest <= most)
     return next(tile for tile in tiles if tile.shared_bytes(shape) <= shared_bytes)
