@@ -25,6 +25,8 @@ TOLERANCE = 1e-3
 BURST_SECONDS, PAUSE_SECONDS = 0.3, 0.05
 """Timed calls at a stretch, and a rest after them in which idle threads stop spinning."""
 MOST_CALLS = 200
+SLOW_SECONDS = 1.0
+"""A call that takes as long is timed alone."""
 
 # Variables that choose BLAS kernels, or keep Python from caching what it compiles, would make one
 # side other than what a user has.
@@ -166,10 +168,7 @@ def measure(
         computed = {name: w.output(places[name][0]) for name, w in workers.items()}
         probe = computed.pop("limit", None)
         worst = difference(workload.name, computed)
-        calls = {}
-        for name, worker in workers.items():
-            once = float(np.median(worker.ask(calls=3 if rounds > 1 else 1)["wall"]))
-            calls[name] = min(MOST_CALLS, max(3 if once < 1 else 1, round(BURST_SECONDS / once)))
+        calls = {name: _calls(worker, rounds) for name, worker in workers.items()}
         taken = [{n: w.burst(calls[n]) for n, w in workers.items()} for _ in range(rounds)]
     finally:
         for worker in workers.values():
@@ -181,6 +180,16 @@ def measure(
         limit = float(probe[0]) / min(each["limit"].least for each in taken)
     resident = {name: w.resident for name, w in workers.items()}
     return Result(workload, work, kept, len(quiet), rounds, worst, resident, weights, limit)
+
+
+def _calls(worker: Worker, rounds: int) -> int:
+    """How many calls a burst has."""
+    once: float = worker.ask(calls=1)["wall"][0]
+    if once >= SLOW_SECONDS:
+        return 1
+    if rounds > 1:
+        once = float(np.median(worker.ask(calls=3)["wall"]))
+    return min(MOST_CALLS, max(3, round(BURST_SECONDS / once)))
 
 
 def difference(name: str, computed: Mapping[str, NDArray]) -> float:
