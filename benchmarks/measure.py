@@ -31,7 +31,7 @@ SLOW_SECONDS = 1.0
 # Variables that choose BLAS kernels, or keep Python from caching what it compiles, would make one
 # side other than what a user has.
 UNSET = ("PYTHONDONTWRITEBYTECODE", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "NPROC")  # NPROC: of XLA
 
 
 def environment(threads: int) -> dict[str, str]:

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from graphs import at_sizes, decode, prefill
-from sides import ARTIFACT, CONFIG, PAST, SIDES, TORCH, WEIGHTS, NDArray
+from sides import ARTIFACT, CONFIG, GRAPH, PAST, SIDES, TORCH, WEIGHTS, NDArray
 from torch_code import to_torch
 from work import Work, count_work
 from workloads import ATTENTION, EXAMPLES, HAVE_NUMPY, Workload
 
-from tfgraph import export_onnx, load, ops
+from tfgraph import export_onnx, load, ops, print_graph
 from tfgraph.api import build
 from tfgraph.cache import default_cache
 from tfgraph.ir import Graph, rsqrt
@@ -98,8 +98,10 @@ def make_ready(workload: Workload, base: Path, reach: Mapping[str, int] | None =
     prepare(workload.model, model, workload.task, folder)
     inputs = write_inputs(workload, folder)
     graph, sizes = graph_of(model, workload.task), symbols_of(workload)
+    exact = at_sizes(graph, sizes)
+    inputs.with_suffix(GRAPH).write_text(print_graph(exact))
     if SIDES["torch"].installed:
-        inputs.with_suffix(TORCH).write_text(to_torch(at_sizes(graph, sizes)))
+        inputs.with_suffix(TORCH).write_text(to_torch(exact))
     work = count_work(graph, sizes)
     print(f"measuring {workload.name}", file=sys.stderr)
     return Ready(workload, folder, inputs, work, weight_bytes(model))

@@ -25,7 +25,7 @@ from workloads import WORKLOADS, Workload
 
 from tfgraph.bench import cpu_name
 
-TIMED = [name for name in SIDES if name != "tfgraph-unverified"]
+TIMED = [name for name, side in SIDES.items() if side.default]
 SCALED = ("tfgraph", "onnxruntime", "openvino", "limit")
 
 

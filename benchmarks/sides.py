@@ -7,22 +7,30 @@ such, and keys and values are given where they lie. May import: NumPy, and what 
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from tfgraph.ir import Graph
 
 NDArray = np.ndarray[Any, np.dtype[Any]]
 Forward = Callable[[], NDArray]
 
-ARTIFACT, WEIGHTS, CONFIG, TORCH = "artifact", "weights.npz", "numpy.json", ".torch.py"
+ARTIFACT, WEIGHTS, CONFIG = "artifact", "weights.npz", "numpy.json"
+TORCH, GRAPH = ".torch.py", ".tfg"
 ALIGNMENT = 64
 """Bytes: a cache line, and a vector of AVX-512."""
+OLD_OPSET = 17
+"""A version of ONNX's operators that every importer knows: of those with Attention few do."""
 PAST = "past."
 """Before the name of keys or values that were computed earlier."""
 
@@ -58,6 +66,20 @@ class Job:
         """The ONNX file of the task."""
         return self.folder / f"{self.task}.onnx"
 
+    def graph(self) -> Graph:
+        """The graph of the task at the sizes of the inputs; it tells how its weights are made."""
+        from tfgraph import parse_graph
+
+        return parse_graph(self.inputs.with_suffix(GRAPH).read_text())
+
+    def export(self, file: Path) -> Graph:
+        """Write the graph, which is given, as ONNX of `OLD_OPSET` with its weights."""
+        from tfgraph import export_onnx
+
+        graph = self.graph()
+        export_onnx(graph, file, opset=OLD_OPSET, check=False)
+        return graph
+
     def _all(self) -> dict[str, NDArray]:
         with np.load(self.inputs) as found:
             return {name: aligned(array) for name, array in found.items()}
@@ -77,7 +99,7 @@ def numpy_side(job: Job, plain: bool = False) -> Forward:
     environment."""
     sizes = json.loads((job.folder / CONFIG).read_text())
     with np.load(job.folder / WEIGHTS) as found:
-        weights = _Renamed(found)
+        weights = Renamed(found)
         if job.task != "forward":
             import numpy_gpt2
 
@@ -105,7 +127,7 @@ def _numpy_step(model: Any, job: Job) -> Forward:
     return forward
 
 
-class _Renamed(Mapping[str, NDArray]):
+class Renamed(Mapping[str, NDArray]):
     """Weights by the names that the NumPy programs have; each is read when it is asked for."""
 
     def __init__(self, found: Mapping[str, NDArray]) -> None:
@@ -234,6 +256,12 @@ def torch_side(job: Job, inductor: bool = False) -> Forward:
     return forward
 
 
+def _other(module: str, job: Job) -> Forward:
+    """A side in a file of its own."""
+    forward: Forward = importlib.import_module(module).side(job)
+    return forward
+
+
 def limit_side(job: Job) -> Forward:
     """What no program can beat: multiply-adds that never wait for memory, or of a step reading it.
     Gives how many of them, or how many bytes, a call takes."""
@@ -253,19 +281,24 @@ def limit_side(job: Job) -> Forward:
 
 @dataclass(frozen=True)
 class Side:
-    """A program, the package that it needs, and whether it is there for a model and a task."""
+    """A program, the package that it needs, whether it is there for a model and a task, and whether
+    it takes part where no sides are named."""
 
     make: Callable[[Job], Forward]
     package: str
     takes: Callable[[Path, str], bool]
+    default: bool = True
 
     @property
     def installed(self) -> bool:
         """Whether its package is."""
-        return importlib.util.find_spec(self.package) is not None
+        with suppress(ModuleNotFoundError):  # iree, of which iree.compiler is a part
+            return importlib.util.find_spec(self.package) is not None
+        return False
 
 
 def _numpy(folder: Path, task: str) -> bool:
+    """What is written for NumPy's programs serves."""
     return (folder / CONFIG).exists()
 
 
@@ -285,9 +318,15 @@ SIDES = {
     "openvino": Side(openvino_side, "openvino", _any),
     "torch": Side(torch_side, "torch", _any),
     "torch-inductor": Side(partial(torch_side, inductor=True), "torch", _any),
+    "jax": Side(partial(_other, "jax_side"), "jax", _any),
+    "iree": Side(partial(_other, "iree_side"), "iree.compiler", _any),
+    "ctranslate2": Side(partial(_other, "ctranslate2_side"), "ctranslate2", _numpy),
+    "tvm": Side(partial(_other, "tvm_side"), "tvm", _any, default=False),
     "numpy": Side(numpy_side, "numpy", _numpy),
     "numpy-plain": Side(partial(numpy_side, plain=True), "numpy", _numpy_plain),
     "limit": Side(limit_side, "tfgraph", _any),
-    "tfgraph-unverified": Side(partial(tfgraph_side, verify_weights=False), "tfgraph", _any),
+    "tfgraph-unverified": Side(
+        partial(tfgraph_side, verify_weights=False), "tfgraph", _any, default=False
+    ),
 }
 """By the name that tables and `--sides` have; the last is for `--start` alone."""

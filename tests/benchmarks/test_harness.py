@@ -55,6 +55,10 @@ TIMED = (
     "onnxruntime-plain",
     "openvino",
     "torch",
+    "jax",
+    "iree",
+    "ctranslate2",
+    "tvm",
     "numpy",
     "numpy-plain",
 )
@@ -81,6 +85,7 @@ def base(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.filterwarnings("ignore:Renaming name")  # TVM's importer has no points in names
 @pytest.mark.parametrize(
     ("model", "task", "batch"),
     [("minilm", "forward", 2), ("llama-small", "prefill", 2), ("llama-small", "decode", 1)],
@@ -92,7 +97,7 @@ def test_all_sides_compute_the_model(
     workload = bench("workloads").Workload(f"w-{task}", model, {"batch": batch, "seq": 6}, task)
     ready = bench("prepare").make_ready(workload, base)
     places = ready.sides(TIMED)
-    assert {"tfgraph", "onnxruntime", "onnxruntime-plain"} <= set(places)
+    assert {"tfgraph", "onnxruntime", "onnxruntime-plain", "tvm"} <= set(places)
     assert ("numpy" in places) == ("numpy-plain" in places) == (model == "minilm")
     job = sides.Job(ready.folder, task, ready.inputs, 1)
     given = job.arrays()
@@ -141,6 +146,34 @@ def test_what_is_printed_is_what_was_measured(
     printed = capsys.readouterr().out
     assert f"| minilm-1x7 | tfgraph | {ours['ms'][1]:.2f} (" in printed
     assert f"{found['tfgraph_to_best'][1]:.2f} times the best other's time" in printed
+
+
+def test_plain_tvm_is_timed_where_it_is_named(bench: Any) -> None:
+    run = bench("run")
+    assert "tvm" not in run.arguments([]).sides
+    assert run.arguments(["--sides", "tfgraph,tvm"]).sides == ["tfgraph", "tvm"]
+
+
+def test_a_slow_call_is_timed_alone(bench: Any) -> None:
+    count = 0
+
+    def forward() -> Any:
+        nonlocal count
+        count += 1
+        return np.zeros(1)
+
+    for calls, made in ((1, 1), (3, 4)):  # with one before several
+        count = 0
+        found = bench("worker").burst(forward, calls)
+        assert (count, len(found["wall"])) == (made, calls)
+
+
+def test_a_side_whose_package_is_missing(bench: Any) -> None:
+    """A part of a package that is missing as a whole, too."""
+    sides = bench("sides")
+    for package in ("no_such_package", "no_such_package.part"):
+        assert not sides.Side(print, package, print).installed
+    assert sides.Side(print, "onnx.helper", print).installed
 
 
 def test_outputs_that_differ_end_it(bench: Any) -> None:
