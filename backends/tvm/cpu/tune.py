@@ -85,7 +85,7 @@ class _Trial(Generic[S]):
     ) -> None:
         self._work: Work[S] = work
         self._machine, self._threads = machine, threads
-        self._memory, self._deadline = memory, deadline
+        self._deadline = deadline
         self._programs: dict[S, Program] = {}
         self._random = random.Random(0)
         self._arguments: Callable[[S, int], list[Any]] = work.arguments(machine, memory)
